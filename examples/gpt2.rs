@@ -6,7 +6,6 @@ use grove::{
     prelude::*,
     tasks::generation::{check_prompt, generate_with_draft, score_text},
     train::Ended,
-    weights::FilePatterns,
 };
 use grove_cli::{
     DeviceArgs, Exit,
@@ -50,8 +49,8 @@ impl Program for Run<'_> {
             return print_summary_of::<B, family::Gpt2>(self.0);
         }
         // Directory of the model, downloaded if `--model` is a hub id.
-        let path = resolve(model.as_deref(), shipped_decoder(ModelKind::Gpt2), &FilePatterns::model())?;
-        check_kind(&path, &[ModelKind::Gpt2])?;
+        let path = resolve(model.as_deref(), shipped_decoder(ModelKind::Gpt2))?;
+        check_kind(&path, ModelKind::Gpt2)?;
         let files = with_adapter(&path, adapter.as_deref())?;
         // Tokenizes the prompt, and takes missing settings from the model's generation_config.json.
         let prompt = Prompt::read(generation, &files)?;
@@ -70,7 +69,7 @@ impl Program for Run<'_> {
         // Speculative decoding: a smaller draft model proposes tokens, which the model verifies.
         let small = match &generation.draft {
             Some(draft) => {
-                let draft = resolve(Some(draft), "", &FilePatterns::model())?;
+                let draft = resolve(Some(draft), "")?;
                 prompt.same_tokens(&path, &draft)?;
                 Some(load(&ModelFiles::at(draft)?)?)
             }

@@ -1,7 +1,7 @@
 //! Classifies images with a ResNet: `cargo run --example resnet -- --model microsoft/resnet-50 --image cat.jpg`.
 
 use clap::Parser;
-use grove::{models::ModelKind, prelude::*, weights::FilePatterns};
+use grove::{models::ModelKind, prelude::*};
 use grove_cli::{
     Exit,
     arguments::parse_options,
@@ -30,10 +30,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = parse_options::<Options>();
-    finish(|| {
-        options.classify.check()?;
-        grove::run(options.classify.device.spec()?, Run(&options))?
-    })
+    finish(|| grove::run(options.classify.check()?, Run(&options))?)
 }
 
 /// The program, generic in the backend.
@@ -43,8 +40,8 @@ impl Program for Run<'_> {
     type Output = Result<(), Exit>;
 
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
-        let path = resolve(self.0.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
-        check_kind(&path, &[ModelKind::ResNet])?;
+        let path = resolve(self.0.model.as_deref(), "mnist-resnet")?;
+        check_kind(&path, ModelKind::ResNet)?;
         classify::<B, ResNet<B>>(&self.0.classify, &path, &device, |_, _, _| Ok(()))
     }
 }

@@ -9,7 +9,7 @@ use grove_cli::{
     Exit,
     arguments::parse_options,
     language::{Gpt2Options, LanguageRun},
-    program::{self, finish_run},
+    program::{self, Command, finish_run},
 };
 use std::process::ExitCode;
 
@@ -19,9 +19,8 @@ fn main() -> ExitCode {
         return program::main(&options); // the command `grove train gpt2`, which also has a traced loss
     }
     finish_run(|| {
-        options.language.check()?;
         // `grove::run` selects the backend at run time; the program is compiled for each backend.
-        grove::run(options.language.run.device.spec()?, Run(&options))?
+        grove::run(options.check()?, Run(&options))?
     })
 }
 

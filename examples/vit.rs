@@ -7,7 +7,6 @@ use grove::{
     models::ModelKind,
     prelude::*,
     tensor::TensorData,
-    weights::FilePatterns,
 };
 use grove_cli::{
     Exit,
@@ -45,7 +44,7 @@ struct Options {
 fn main() -> ExitCode {
     let options = parse_options::<Options>();
     finish(|| {
-        options.classify.check()?;
+        let device = options.classify.check()?;
         let paths = options.classify.paths();
         let several = paths.len() > 1 || paths.iter().any(|path| path.is_dir());
         if options.attention.is_some() && several {
@@ -54,7 +53,7 @@ fn main() -> ExitCode {
         if let Some(file) = &options.attention {
             check_attention(file, &paths)?;
         }
-        grove::run(options.classify.device.spec()?, Run(&options))?
+        grove::run(device, Run(&options))?
     })
 }
 
@@ -66,8 +65,8 @@ impl Program for Run<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
         let Options { model, attention, classify: options } = self.0;
-        let path = resolve(model.as_deref(), "mnist-vit", &FilePatterns::model())?;
-        check_kind(&path, &[ModelKind::Vit])?;
+        let path = resolve(model.as_deref(), "mnist-vit")?;
+        check_kind(&path, ModelKind::Vit)?;
         classify::<B, Vit<B>>(options, &path, &device, |model, preprocessor, image| match attention {
             Some(file) => draw_attention(model, preprocessor, image, file, &device),
             None => Ok(()),

@@ -7,13 +7,16 @@ use clap::{
 
 use crate::{commands::Grove, help::arranged};
 
-/// Parses the arguments of the program.
+/// Parses the arguments of the program. `grove chat` gets the option `--chat`.
 ///
 /// # Errors
 /// The arguments are not valid, or ask for help.
 pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Grove, clap::Error> {
-    let words = arguments(words);
+    let mut words: Vec<String> = words.into_iter().collect();
     let is_chat = words.get(1).is_some_and(|word| word == "chat");
+    if is_chat {
+        words.insert(2, "--chat".into());
+    }
     options::<Grove>(words).map_err(|error| if is_chat { chat_error(error) } else { number_error(error) })
 }
 
@@ -69,13 +72,4 @@ fn chat_error(error: clap::Error) -> clap::Error {
         true => error_with(ErrorKind::UnknownArgument, format!("grove chat has no {}", others.join(", "))),
         false => number_error(error),
     }
-}
-
-/// Returns the arguments of the program. `grove chat` gets the option `--chat`.
-fn arguments(words: impl IntoIterator<Item = String>) -> Vec<String> {
-    let mut words: Vec<String> = words.into_iter().collect();
-    if words.get(1).is_some_and(|word| word == "chat") {
-        words.insert(2, "--chat".into());
-    }
-    words
 }

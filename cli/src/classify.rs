@@ -14,7 +14,7 @@ use crate::{
     kind::{check_head, wrong_kind},
     labelled::{ColumnArgs, is_table},
     prelude::*,
-    program::progress_bar,
+    program::{progress_bar, write_csv},
     rnn,
     training::need,
 };
@@ -87,7 +87,7 @@ impl Command for ClassifyTexts {
 
     /// Classifies texts with the model family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve(self.input.model.as_deref(), "bert-austen", &FilePatterns::model())?;
+        let path = resolve(self.input.model.as_deref(), "bert-austen")?;
         let kind = ModelKind::of(&path)?;
         let (input, skipped) = match &self.data {
             Some(file) => (Input::of_table(read_texts(file, &self.columns.with_label(""))?), None),
@@ -102,7 +102,7 @@ impl Command for ClassifyTexts {
             ModelKind::Bert => {
                 check_head(&path, "classify")?;
                 let Encoder { files, tokenizer, .. } =
-                    Encoder::open(self.input.model.as_deref(), self.input.adapter.as_deref())?;
+                    Encoder::open(self.input.model.as_deref(), self.input.inference.adapter.as_deref())?;
                 job.classify::<BertForSequenceClassification<B>>(&files, &tokenizer)?
             }
             ModelKind::RnnClassifier => job.recurrent()?,
@@ -161,7 +161,7 @@ type Labels = Result<(Vec<Vec<Prediction>>, ProblemType), Exit>;
 impl<B: Backend> Job<'_, B> {
     fn classify<M: TextClassifier<B>>(&self, files: &ModelFiles, tokenizer: &Tokenizer) -> Labels {
         let Self { options, input, .. } = self;
-        let (model, _) = files.load::<B, M>(self.device, Some(options.device.dtype.into()))?;
+        let (model, _) = files.load::<B, M>(self.device, options.inference.dtype())?;
         let most = options.max_length.unwrap_or(usize::MAX).min(model.position_limit().unwrap_or(usize::MAX));
         let classified = |count: usize| self.bar.inc(count as u64);
         let batching = BatchOptions {
@@ -176,10 +176,10 @@ impl<B: Backend> Job<'_, B> {
 
     fn recurrent(&self) -> Labels {
         let Self { options, path, input, .. } = self;
-        if options.adapter.is_some() {
+        if options.inference.adapter.is_some() {
             return Err(usage("--adapter: a recurrent classifier has no adapters"));
         }
-        let (model, _) = RnnClassifier::<B>::from_path(path, self.device, Some(options.device.dtype.into()))?;
+        let (model, _) = RnnClassifier::<B>::from_path(path, self.device, options.inference.dtype())?;
         let (tokenizer, most) = (Tokenizer::beside(path)?, options.max_length.unwrap_or(rnn::MAX_LENGTH));
         let encode = |((text, pair), place): (&(String, Option<String>), &String)| match pair {
             Some(_) => Err(failure(format!("{place}: a recurrent classifier reads single texts, not pairs"))),
@@ -204,7 +204,7 @@ impl<B: Backend> WithDecoderClassifier<B> for &Job<'_, B> {
     type Output = Labels;
 
     fn run<M: TextClassifier<B>>(self) -> Labels {
-        let files = with_adapter(self.path, self.options.adapter.as_deref())?;
+        let files = self.options.inference.files(self.path)?;
         self.classify::<M>(&files, &Tokenizer::beside(files.tokenizer())?)
     }
 }
@@ -229,13 +229,13 @@ impl ClassifyTexts {
             write_predictions(file, table, labels, problem)?;
             object["output"] = json!(file);
             let written = format!("{} has {}", file.display(), counted(labels.len(), "prediction"));
-            return report(self.input.json, &object, &written);
+            return report(self.input.inference.json, &object, &written);
         }
         let lines = texts.flat_map(|(text, labels)| {
             let line = |label: Prediction| format!("  {:6.3}  {}", label.score, label.label);
             std::iter::once(text).chain(first(labels).into_iter().map(line))
         });
-        report(self.input.json, &object, &lines.collect::<Vec<_>>().join("\n"))
+        report(self.input.inference.json, &object, &lines.collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -293,16 +293,10 @@ fn write_predictions(
         let missing = width - cells.len();
         cells.iter().cloned().chain(std::iter::repeat_n(String::new(), missing)).collect::<Vec<_>>()
     };
-    grove::files::write_atomically(file, |writer| {
-        let mut csv = csv::Writer::from_writer(writer);
-        let columns = labels.first().map_or_else(Vec::new, |labels| prediction_columns(&names, labels, problem));
-        csv.write_record(padded(&names).iter().chain(&columns))?;
-        for (cells, labels) in table.cells.iter().zip(labels) {
-            csv.write_record(padded(cells).iter().chain(&prediction_cells(labels, problem)))?;
-        }
-        csv.flush()
-    })?;
-    Ok(())
+    let columns = labels.first().map_or_else(Vec::new, |labels| prediction_columns(&names, labels, problem));
+    let rows = table.cells.iter().zip(labels);
+    let rows = rows.map(|(cells, labels)| [padded(cells), prediction_cells(labels, problem)].concat());
+    write_csv(file, [padded(&names), columns].concat(), rows)
 }
 
 #[cfg(test)]

@@ -1,30 +1,25 @@
 //! The commands of the program `grove`.
 
-use clap::Subcommand;
+use clap::{Arg, Subcommand};
 use clap_complete::Shell;
-use grove::models::{
-    DecoderFamily, ImageFamily, ModelKind,
-    families::{WithDecoder, WithImageClassifier},
-    family,
-};
+use grove::models::family;
 
 use crate::{
     bert,
     classify::ClassifyTexts,
     convert, devices, evaluate, finetune_bert, finetune_vision,
     generation::{
+        GenerateCommand,
         chat::ChatArgs,
-        decoder::{DecoderArgs, Run, shipped_decoder},
-        many::FileArgs,
+        decoder::{DecoderArgs, Run},
     },
-    kind::{WithModelAt, wrong_kind},
     language::{Gpt2Options, LlamaOptions, LmOptions},
     new,
     prelude::*,
-    program::{self, tell_small},
+    program,
     rnn::ClassifyOptions,
     summary, train_bert, train_vision,
-    vision::{ClassifyArgs, classify},
+    vision::ImageCommand,
 };
 
 /// Runs, trains and evaluates neural networks: GPT-2, GPT-Neo, LLaMA, BERT, ResNet, ViT, recurrent networks.
@@ -91,16 +86,9 @@ pub enum Task {
             "Directory, weights file, or hub id (user/model@revision) of a model with a chat template [default: a small one that \
              ships with grove]"
         )),
-        mut_arg("chat", |arg| arg.hide(true)),
-        mut_arg("prompt_ids", |arg| arg.hide(true)),
-        mut_arg("samples", |arg| arg.hide(true)),
-        mut_arg("score", |arg| arg.hide(true)),
-        mut_arg("stride", |arg| arg.hide(true)),
-        mut_arg("summary", |arg| arg.hide(true)),
-        mut_arg("draft", |arg| arg.hide(true)),
-        mut_arg("draft_tokens", |arg| arg.hide(true)),
-        mut_arg("repeat", |arg| arg.hide(true)),
-        mut_arg("jit", |arg| arg.hide(true)),
+        mut_args(hide([
+            "chat", "prompt_ids", "samples", "score", "stride", "summary", "draft", "draft_tokens", "repeat", "jit",
+        ])),
         after_help = "Examples:
   grove chat \"Who marries Mr. Darcy?\"
   grove chat --model HuggingFaceTB/SmolLM2-135M-Instruct
@@ -131,10 +119,10 @@ pub enum Task {
     #[command(subcommand, visible_alias = "predict")]
     Classify(Classify),
     /// Train a model from scratch, or continue training one
-    #[command(subcommand)]
+    #[command(subcommand, mut_subcommands(|command| command.mut_args(hide(["evaluate"]))))]
     Train(Train),
     /// Train a classifier on top of a pretrained model
-    #[command(subcommand)]
+    #[command(subcommand, mut_subcommands(|command| command.mut_args(hide(["evaluate"]))))]
     Finetune(Finetune),
     /// Evaluate a model on data
     #[command(subcommand)]
@@ -143,17 +131,12 @@ pub enum Task {
     Convert(convert::Options),
 }
 
-/// Options of `grove generate`.
-#[derive(Args, Debug)]
-#[command(about = None)]
-pub struct GenerateCommand {
-    /// Model, prompt and settings.
-    #[command(flatten)]
-    pub decoder: DecoderArgs,
-
-    /// Prompts of a file.
-    #[command(flatten)]
-    pub file: FileArgs,
+/// Returns a function that hides the options of these names from the help of a command, in which they have no effect.
+fn hide<const N: usize>(names: [&'static str; N]) -> impl Fn(Arg) -> Arg {
+    move |arg| match names.contains(&arg.get_id().as_str()) {
+        true => arg.hide(true),
+        false => arg,
+    }
 }
 
 /// Kind of data to classify.
@@ -165,27 +148,11 @@ pub enum Classify {
     Texts(Box<ClassifyTexts>),
 }
 
-/// Options of `grove classify images`.
-#[derive(Args, Debug)]
-#[command(about = None, after_help = "Examples:
-  grove classify images cat.jpg
-  grove classify images --model run/model photos/ --output predictions.csv
-  grove classify images --model google/vit-base-patch16-224 --top-k 3 cat.jpg")]
-pub struct ImageCommand {
-    /// Directory, weights file, or hub id, such as microsoft/resnet-50 [default: a small network that ships with grove]
-    #[arg(long)]
-    pub model: Option<String>,
-
-    /// Images and settings.
-    #[command(flatten)]
-    pub classify: ClassifyArgs,
-}
-
 /// Language model to train.
 #[derive(Subcommand, Debug)]
 pub enum Language {
     /// Train a GPT-2 on text
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(after_help = "Examples:
   grove train gpt2 --data books/ --output run --n-layer 6 --n-embd 192 \\
       --context 256
   grove train gpt2 --model openai-community/gpt2 --data notes.txt \\
@@ -193,19 +160,19 @@ pub enum Language {
   grove train gpt2 --data train.parquet --text-column content --output run")]
     Gpt2(Box<Gpt2Options>),
     /// Train a LLaMA on text
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(after_help = "Examples:
   grove train llama --data books/ --output run --layers 6 --hidden-size 192
   grove train llama --model HuggingFaceTB/SmolLM2-135M --data notes.txt \\
       --output run --learning-rate 5e-5")]
     Llama(Box<LlamaOptions>),
     /// Train a recurrent language model on text
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(after_help = "Examples:
   grove train rnn --data books/ --output run
   grove train rnn --data books/ --output run --cell gru --hidden 512 \\
       --vocab-size 2048")]
     Rnn(Box<LmOptions>),
     /// Train a BERT on text, as a masked language model
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(after_help = "Examples:
   grove train bert --data books/ --output run --layers 4 --hidden 256
   grove train bert --model google-bert/bert-base-uncased --data notes.txt \\
       --output run")]
@@ -220,10 +187,7 @@ pub enum Train {
     Language(Language),
     /// Train a recurrent classifier on labelled texts
     #[command(
-        mut_arg("evaluate", |arg| arg.hide(true)),
-        mut_arg("predict", |arg| arg.hide(true)),
-        mut_arg("model", |arg| arg.hide(true)),
-        mut_arg("jit", |arg| arg.hide(true)),
+        mut_args(hide(["predict", "model", "jit"])),
         after_help = "Examples:
   grove train texts --data reviews.csv --output run
   grove train texts --data reviews.csv --text-column review \\
@@ -232,7 +196,7 @@ pub enum Train {
     )]
     Texts(Box<ClassifyOptions>),
     /// Train a ResNet or ViT on labelled images
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), mut_arg("model", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(mut_args(hide(["model"])), after_help = "Examples:
   grove train images --data mnist/ --output run
   grove train images --data train.parquet --image-column img --output run
   grove train images --data flowers/ --arch vit --image-size 64 --epochs 30 \\
@@ -244,7 +208,7 @@ pub enum Train {
 #[derive(Subcommand, Debug)]
 pub enum Finetune {
     /// Fine-tune a BERT on labelled texts
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(after_help = "Examples:
   grove finetune texts --model google-bert/bert-base-uncased \\
       --data reviews.csv --output run
   grove finetune texts --model ./bert --data pairs.tsv --pair-column second \\
@@ -253,7 +217,7 @@ pub enum Finetune {
       --held-out test.parquet --output run")]
     Texts(Box<finetune_bert::Options>),
     /// Fine-tune a ResNet, ViT or DINOv2 on labelled images
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(after_help = "Examples:
   grove finetune images --model microsoft/resnet-50 --data flowers/ \\
       --output run
   grove finetune images --model facebook/dinov2-small --data flowers/ \\
@@ -314,70 +278,6 @@ impl program::Command for Task {
 
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         each!(self, options => options.run::<B>(device))
-    }
-}
-
-impl program::Command for GenerateCommand {
-    fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.file.check()?;
-        self.decoder.check()
-    }
-
-    /// Continues texts or prints a summary, for the family of the model.
-    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let DecoderArgs { model, summary, .. } = &self.decoder;
-        let name = model.as_deref().unwrap_or_default();
-        let elsewhere = !name.is_empty() && !Path::new(name).exists();
-        let wanted = if *summary { FilePatterns::files(["config.json"]) } else { FilePatterns::model() };
-        let kind = match *summary && elsewhere && !name.contains('/') {
-            true => ModelKind::of_preset(name).unwrap_or(ModelKind::Llama),
-            false => ModelKind::of(resolve(model.as_deref(), shipped_decoder(ModelKind::Gpt2), &wanted)?)?,
-        };
-        kind.with_decoder(Generate::<B> { options: self, device })
-            .unwrap_or_else(|other| Err(wrong_kind(Path::new(name), other)))
-    }
-}
-
-/// `generate` with a decoder of any family.
-struct Generate<'a, B: Backend> {
-    options: &'a GenerateCommand,
-    device: &'a B::Device,
-}
-
-impl<B: Backend> WithDecoder for Generate<'_, B> {
-    type Output = Result<Ended, Exit>;
-
-    fn run<F: DecoderFamily>(self) -> Self::Output {
-        let Self { options, device } = self;
-        program::Command::run::<B>(
-            &Run { options: &options.decoder, chat: None, file: Some(&options.file), family: F::default() },
-            device,
-        )
-    }
-}
-
-impl program::Command for ImageCommand {
-    fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.classify.check()?;
-        self.classify.device.spec()
-    }
-
-    /// Classifies images with the model family of the weights.
-    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
-        WithModelAt::<B, _> { options: &self.classify, path: &path, device }.image_classifier()?;
-        if self.model.is_none() && !self.classify.json {
-            tell_small("model of handwritten digits", "microsoft/resnet-50");
-        }
-        Ok(Ended::Finished)
-    }
-}
-
-impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, ClassifyArgs> {
-    type Output = Result<(), Exit>;
-
-    fn run<F: ImageFamily>(self) -> Self::Output {
-        classify::<B, F::Model<B>>(self.options, self.path, self.device, |_, _, _| Ok(()))
     }
 }
 

@@ -31,10 +31,11 @@ pub fn list(options: &Options) -> Result<Ended, Exit> {
     let object: Vec<Value> = lines
         .iter()
         .map(|Line { backend, found }| match found {
-            Ok(device) => match note(*backend) {
-                Some(note) => json!({ "backend": backend.as_str(), "device": device, "note": note }),
-                None => json!({ "backend": backend.as_str(), "device": device }),
-            },
+            Ok(device) => {
+                let mut object = json!({ "backend": backend.as_str(), "device": device });
+                note(*backend).into_iter().for_each(|note| object["note"] = note.into());
+                object
+            }
             Err(reason) => json!({ "backend": backend.as_str(), "missing": reason }),
         })
         .collect();
@@ -69,21 +70,15 @@ fn of_backend(backend: BackendName) -> Vec<Line> {
     if backend.is_xla() {
         return of_xla(backend).into_iter().map(line).collect();
     }
-    let names = (0..).map_while(|index| match DeviceSpec::new(backend, index).probe() {
-        Ok(()) => Some(Ok(format!("device {index}"))),
-        Err(error) if index == 0 => Some(Err(reason(error))),
-        Err(_) => None,
-    });
-    // If device 0 is missing, no further device is probed.
-    let mut lines: Vec<Line> = Vec::new();
-    for name in names {
-        let missing = name.is_err();
-        lines.push(line(name));
-        if missing {
-            break;
+    let probe = |index| DeviceSpec::new(backend, index).probe();
+    match probe(0) {
+        // No further device is probed.
+        Err(error) => vec![line(Err(reason(error)))],
+        Ok(()) => {
+            let others = (1..).take_while(|index| probe(*index).is_ok());
+            std::iter::once(0).chain(others).map(|index| line(Ok(format!("device {index}")))).collect()
         }
     }
-    lines
 }
 
 /// Returns the message of an error without the backend's name.

@@ -3,7 +3,7 @@
 use grove::{
     models::{
         DecoderFamily, ImageFamily, ModelKind, TextClassifier,
-        bert::{BertForMaskedLm, ProblemType},
+        bert::BertForMaskedLm,
         families::{WithDecoder, WithDecoderClassifier, WithImageClassifier},
         vision::ImageClassifier,
     },
@@ -12,10 +12,11 @@ use grove::{
 
 use crate::{
     bert::Encoder,
-    finetune_bert::{Targets, TextReader},
+    finetune_bert::TextReader,
+    inference::InferenceArgs,
     kind::{WithModelAt, check_head, wrong_kind},
-    labelled::{self, LabelledArgs},
-    language::{TextColumn, context, encode_text, print_evaluation},
+    labelled::LabelledArgs,
+    language::{TextColumn, context, encode_text, existing_tokenizer, print_evaluation},
     prelude::*,
     rnn,
     train_bert::print_masked_evaluation,
@@ -46,10 +47,6 @@ pub struct Language {
     #[command(flatten)]
     pub column: TextColumn,
 
-    /// LoRA adapter (peft) to add to the model: directory or hub id
-    #[arg(long, value_name = "DIR|ID")]
-    pub adapter: Option<String>,
-
     /// Directory of a tokenizer [default: the model's own]
     #[arg(long, value_name = "DIR")]
     pub tokenizer: Option<PathBuf>,
@@ -62,25 +59,21 @@ pub struct Language {
     #[arg(long, default_value_t = 16, value_name = "N")]
     pub batch_size: usize,
 
-    /// Device and type.
+    /// Adapter, device and output.
     #[command(flatten)]
-    pub device: DeviceArgs,
-
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
+    pub inference: InferenceArgs,
 }
 
 impl Command for Language {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         at_least_one([("batch-size", self.batch_size), ("context", self.context.unwrap_or(1))])?;
         self.column.check(self.data.iter())?;
-        self.device.spec()
+        self.inference.device.spec()
     }
 
     /// Evaluates a model of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve_named(&self.model, &FilePatterns::model())?;
+        let path = resolve_named(&self.model)?;
         match ModelKind::of(&path)?.with_decoder(WithModelAt::<B, _> { options: self, path: &path, device }) {
             Ok(evaluated) => evaluated,
             Err(ModelKind::Bert) => self.bert::<B>(device),
@@ -93,50 +86,30 @@ impl<B: Backend> WithDecoder for WithModelAt<'_, B, Language> {
     type Output = Result<Ended, Exit>;
 
     fn run<F: DecoderFamily>(self) -> Self::Output {
-        self.options.decoder::<B, F::Model<B>>(self.path, self.device)
-    }
-}
-
-impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, Images> {
-    type Output = Result<Ended, Exit>;
-
-    fn run<F: ImageFamily>(self) -> Self::Output {
-        self.options.classifier::<B, F::Model<B>>(self.path, self.device)
+        let Self { options, path, device } = self;
+        let InferenceArgs { device: DeviceArgs { dtype, .. }, json, .. } = options.inference;
+        let data = LmText::read(&options.data, options.column.name())?;
+        let files = options.inference.files(path)?;
+        let (model, _) = files.load::<B, F::Model<B>>(device, dtype.wanted())?;
+        let tokenizer = existing_tokenizer(options.tokenizer.as_deref(), &files, &data)?;
+        let stream = encode_text(data, &model, Some(path), tokenizer.as_ref())?;
+        let context = context(options.context, model.context())?;
+        print_evaluation(&model, &stream, context, options.batch_size, json)
     }
 }
 
 impl Language {
-    fn decoder<B: Backend, M: CausalLm<B> + Pretrained<B>>(
-        &self,
-        path: &Path,
-        device: &B::Device,
-    ) -> Result<Ended, Exit> {
-        let data = LmText::read(&self.data, self.column.name())?;
-        let files = with_adapter(path, self.adapter.as_deref())?;
-        let (model, _) = files.load::<B, M>(device, self.device.dtype.wanted())?;
-        let tokenizer = match &self.tokenizer {
-            Some(path) => Some(Tokenizer::from_path(path)?),
-            None => match Tokenizer::beside(files.tokenizer()) {
-                Ok(tokenizer) => Some(tokenizer),
-                Err(_) if matches!(data, LmText::Tokens(_)) => None,
-                Err(error) => return Err(failure(format!("{error}; give its path with --tokenizer"))),
-            },
-        };
-        let stream = encode_text(data, &model, Some(path), tokenizer.as_ref())?;
-        let context = context(self.context, model.context())?;
-        print_evaluation(&model, &stream, context, self.batch_size, self.json)
-    }
-
     fn bert<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         if self.tokenizer.is_some() {
             return Err(usage("--tokenizer has no effect on a BERT, whose tokenizer is beside its weights"));
         }
-        let Encoder { files, config, tokenizer, .. } = Encoder::open(Some(&self.model), self.adapter.as_deref())?;
-        let (model, _) = files.load::<B, BertForMaskedLm<B>>(device, self.device.dtype.wanted())?;
+        let Encoder { files, config, tokenizer, .. } =
+            Encoder::open(Some(&self.model), self.inference.adapter.as_deref())?;
+        let (model, _) = files.load::<B, BertForMaskedLm<B>>(device, self.inference.device.dtype.wanted())?;
         let context = context(self.context, Some(config.positions()))?;
         let texts =
             masked_lm_sequences(&read_documents(&self.data, self.column.name())?, &tokenizer, &config, context)?;
-        print_masked_evaluation(&model, &tokenizer, &texts, self.batch_size, self.json)
+        print_masked_evaluation(&model, &tokenizer, &texts, self.batch_size, self.inference.json)
     }
 }
 
@@ -162,10 +135,6 @@ pub struct Texts {
     #[arg(long, value_name = "CHARACTER", help_heading = "Data")]
     pub label_separator: Option<char>,
 
-    /// LoRA adapter (peft) to add to the model: directory or hub id
-    #[arg(long, value_name = "DIR|ID")]
-    pub adapter: Option<String>,
-
     /// Maximum length of a text in tokens; longer texts are truncated [default: 128, or the model's maximum if that is less;
     /// 512 for a recurrent classifier]
     #[arg(long, value_name = "N")]
@@ -175,40 +144,36 @@ pub struct Texts {
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub batch_size: usize,
 
-    /// Device and type.
+    /// Adapter, device and output.
     #[command(flatten)]
-    pub device: DeviceArgs,
-
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
+    pub inference: InferenceArgs,
 }
 
 impl Command for Texts {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         at_least_one([("batch-size", self.batch_size), ("max-length", self.max_length.unwrap_or(1))])?;
-        self.device.spec()
+        self.inference.device.spec()
     }
 
     /// Evaluates a classifier of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve_named(&self.model, &FilePatterns::model())?;
+        let path = resolve_named(&self.model)?;
         match ModelKind::of(&path)? {
             ModelKind::Bert => {
                 check_head(&path, "classify")?;
-                let encoder = Encoder::open(Some(&self.model), self.adapter.as_deref())?;
+                let encoder = Encoder::open(Some(&self.model), self.inference.adapter.as_deref())?;
                 let reader = TextReader::of(&encoder, self.max_length);
                 self.classifier::<B, BertForSequenceClassification<B>>(&encoder.files, reader, device)
             }
-            ModelKind::RnnClassifier if self.adapter.is_some() => {
+            ModelKind::RnnClassifier if self.inference.adapter.is_some() => {
                 Err(usage("--adapter: a recurrent classifier has no adapters"))
             }
             ModelKind::RnnClassifier => {
-                let (model, _) = RnnClassifier::<B>::from_path(&path, device, Some(self.device.dtype.into()))?;
+                let (model, _) = RnnClassifier::<B>::from_path(&path, device, self.inference.dtype())?;
                 let max_length = self.max_length.unwrap_or(rnn::MAX_LENGTH);
                 let reader =
                     rnn::TextReader { tokenizer: &Tokenizer::beside(&path)?, config: &model.config, max_length };
-                reader.evaluate(&model, &self.labelled, self.batch_size, self.json)
+                reader.evaluate(&model, &self.labelled, self.batch_size, self.inference.json)
             }
             kind => {
                 let run = kind.with_decoder_classifier(WithModelAt::<B, _> { options: self, path: &path, device });
@@ -226,15 +191,8 @@ impl Texts {
         reader: TextReader<'_>,
         device: &B::Device,
     ) -> Result<Ended, Exit> {
-        let (model, _) = files.load::<B, M>(device, Some(self.device.dtype.into()))?;
-        let problem = model.problem()?;
-        if self.label_separator.is_some() && problem != ProblemType::MultiLabel {
-            return Err(usage("--label-separator: the model gives each text one label"));
-        }
-        let targets = Targets { problem, labels: model.labels(), separator: self.label_separator.unwrap_or(',') };
-        let texts = self.labelled.read(&self.labelled.data, problem)?;
-        let examples = TextReader { positions: model.position_limit(), ..reader }.examples(texts, &targets)?;
-        labelled::print_evaluation(&model, &examples, problem, self.batch_size, self.json)
+        let (model, _) = files.load::<B, M>(device, self.inference.dtype())?;
+        reader.evaluate(&model, &self.labelled, self.label_separator, self.batch_size, self.inference.json)
     }
 }
 
@@ -242,7 +200,7 @@ impl<B: Backend> WithDecoderClassifier<B> for WithModelAt<'_, B, Texts> {
     type Output = Result<Ended, Exit>;
 
     fn run<M: TextClassifier<B>>(self) -> Self::Output {
-        let files = with_adapter(self.path, self.options.adapter.as_deref())?;
+        let files = self.options.inference.files(self.path)?;
         let (tokenizer, max_length) = (Tokenizer::beside(files.tokenizer())?, self.options.max_length);
         let reader = TextReader { tokenizer: &tokenizer, positions: None, token_types: false, max_length };
         self.options.classifier::<B, M>(&files, reader, self.device)
@@ -271,10 +229,6 @@ pub struct Images {
     #[command(flatten)]
     pub columns: ImageColumns,
 
-    /// LoRA adapter (peft) to add to the model: directory or hub id
-    #[arg(long, value_name = "DIR|ID")]
-    pub adapter: Option<String>,
-
     /// Preprocessing: torchvision, torchvision-v2, vit, timm, timm-imagenet, mnist, cifar10, or a
     /// preprocessor_config.json [default: the files beside the model]
     #[arg(long, value_name = "NAME")]
@@ -288,39 +242,35 @@ pub struct Images {
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub batch_size: usize,
 
-    /// Device and type.
+    /// Adapter, device and output.
     #[command(flatten)]
-    pub device: DeviceArgs,
-
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
+    pub inference: InferenceArgs,
 }
 
 impl Command for Images {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         at_least_one([("batch-size", self.batch_size)])?;
         self.columns.check(std::iter::once(&self.data))?;
-        self.device.spec()
+        self.inference.device.spec()
     }
 
     /// Evaluates a model of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve_named(&self.model, &FilePatterns::model())?;
+        let path = resolve_named(&self.model)?;
         WithModelAt::<B, _> { options: self, path: &path, device }.image_classifier()
     }
 }
 
-impl Images {
-    fn classifier<B: Backend, M: ImageClassifier<B>>(&self, path: &Path, device: &B::Device) -> Result<Ended, Exit> {
-        let files = with_adapter(path, self.adapter.as_deref())?;
-        let preprocessor = |model: &M| preprocessor_of(self.preprocess.as_deref(), files.path(), model.channels());
-        let (batch_size, dtype, json) = (self.batch_size, self.device.dtype, self.json);
-        let images = EvaluationImages::open(&self.data, &self.columns)?;
-        ImageEvaluation { images, sizes: &self.sizes, batch_size, dtype, json }.run::<B, M>(
-            &files,
-            preprocessor,
-            device,
-        )
+impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, Images> {
+    type Output = Result<Ended, Exit>;
+
+    fn run<F: ImageFamily>(self) -> Self::Output {
+        let Images { data, columns, preprocess, sizes, batch_size, inference, .. } = self.options;
+        let files = inference.files(self.path)?;
+        let preprocessor = |model: &F::Model<B>| preprocessor_of(preprocess.as_deref(), files.path(), model.channels());
+        let images = EvaluationImages::open(data, columns)?;
+        let (dtype, json) = (inference.device.dtype, inference.json);
+        let evaluation = ImageEvaluation { images, sizes, batch_size: *batch_size, dtype, json };
+        evaluation.run(&files, preprocessor, self.device)
     }
 }

@@ -4,7 +4,6 @@ use clap::builder::ArgPredicate;
 use grove::{
     layers::lora,
     models::{TextClassifier, bert::ProblemType},
-    optim::except,
     text::Truncation,
     train::{
         classify::{TextExample, encode_examples, encode_multi_label, encode_regression},
@@ -18,7 +17,7 @@ use crate::{
     kind::tell_other_head,
     labelled::{self, LabelledArgs, SplitArgs, TextProblem, tell_new_labels},
     prelude::*,
-    training::{check_lora, check_rank, with_new_parameters},
+    training::{LoraArgs, with_new_parameters},
 };
 
 /// Default maximum length of a text, in tokens.
@@ -51,6 +50,16 @@ const MAX_LENGTH: usize = 128;
     )),
     mut_arg("beta2", |arg| arg.default_value("0.999")),
     mut_arg("checkpoint_every", |arg| arg.default_value("500")),
+    mut_arg("freeze", |arg| arg.help(
+        "Parameters to freeze, as path patterns: \"embeddings.**,encoder.layer.0.**\". New parameters, as of a new head, are \
+         trained"
+    )),
+    mut_arg("lora_rank", |arg| arg.help(
+        "Freeze the encoder and train LoRA adapters of this rank, which are merged into the weights at the end"
+    )),
+    mut_arg("lora_targets", |arg| {
+        arg.default_value("encoder.layer.*.attention.query,encoder.layer.*.attention.value")
+    }),
 )]
 pub struct Options {
     /// Labelled texts.
@@ -85,28 +94,9 @@ pub struct Options {
     #[arg(long, value_name = "DIR|ID", help_heading = "Model")]
     pub adapter: Option<String>,
 
-    /// Parameters to freeze, as path patterns: "embeddings.**,encoder.layer.0.**". New parameters, as of a new head, are trained
-    #[arg(long, value_delimiter = ',', value_name = "PATTERNS", help_heading = "Model")]
-    pub freeze: Vec<String>,
-
-    /// Freeze the encoder and train LoRA adapters of this rank, which are merged into the weights at the end
-    #[arg(long, value_name = "RANK", help_heading = "Model")]
-    pub lora_rank: Option<usize>,
-
-    /// LoRA alpha: adapters are scaled by ALPHA / RANK [default: twice the rank]
-    #[arg(long, value_name = "ALPHA", requires = "lora_rank", help_heading = "Model")]
-    pub lora_alpha: Option<f64>,
-
-    /// Linear layers that get a LoRA adapter, as path patterns
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "PATTERNS",
-        default_value = "encoder.layer.*.attention.query,encoder.layer.*.attention.value",
-        requires = "lora_rank",
-        help_heading = "Model"
-    )]
-    pub lora_targets: Vec<String>,
+    /// Frozen parameters and LoRA adapters.
+    #[command(flatten)]
+    pub lora: LoraArgs,
 
     /// Layer-wise learning-rate decay: factor for each layer below the head, such as 0.9; 1 disables it
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", help_heading = "Training")]
@@ -153,7 +143,7 @@ impl Command for Options {
             return Err(usage("--labels names classes, but --problem-type is regression: leave one of them out"));
         }
         check_layer_decay(self.layer_decay)?;
-        check_lora(self.lora_rank, self.lora_alpha)?;
+        self.lora.check()?;
         if self.max_length.is_some_and(|length| length < 3) {
             return Err(usage("--max-length must be at least 3: two special tokens and one of the text"));
         }
@@ -188,13 +178,11 @@ impl Command for Options {
         let optimizer = |model: &Classifier<B>, schedule: &_| {
             run.training.optimizer_by_layer(schedule, model, self.layer_decay, Classifier::depth)
         };
-        let settings = RunSettings::new()
+        let settings = self
+            .lora
+            .settings()
             .with("problem-type", problem.name())
             .with("balance", self.texts.balance)
-            .with("freeze", self.freeze.join(","))
-            .with_option("lora-rank", self.lora_rank)
-            .with_option("lora-alpha", self.lora_alpha)
-            .with("lora-targets", self.lora_targets.join(","))
             .with("layer-decay", self.layer_decay);
         let setup = Setup { run, output, epochs, settings, trainable };
         let problem = TextProblem { kind: problem, balance: self.texts.balance };
@@ -259,7 +247,7 @@ impl Options {
         config.problem_type = Some(self.problem().name().into());
         let key = Key::new(self.run.seed).fold_in(1);
         let (model, report) = Classifier::with_new_head_of(&encoder.files, &config, key, device, None)?;
-        check_rank(self.lora_rank, &model)?;
+        self.lora.check_rank(&model)?;
         let missing = report.missing.iter().map(|missing| &*missing.path);
         let mut new: Vec<String> =
             missing.chain(report.mismatched.iter().map(|other| &*other.path)).map(String::from).collect();
@@ -271,18 +259,16 @@ impl Options {
             tell_new_labels(&encoder.config.labels, &config.labels);
             new.push("head.**".into());
         }
-        let Some(rank) = self.lora_rank else { return Ok((model, new)) };
-        let alpha = self.lora_alpha.unwrap_or(2.0 * rank as f64);
-        let bert = lora::add(model.bert, &self.lora_targets, rank, alpha, key.fold_in(1));
-        let bert = bert.map_err(|error| usage(format!("--lora-targets: {error}")))?;
+        let Some(rank) = self.lora.lora_rank else { return Ok((model, new)) };
+        let bert = self.lora.with_adapters(model.bert, &self.lora.lora_targets, rank, key.fold_in(1))?;
         Ok((Classifier { bert, head: model.head }, new))
     }
 
     /// Returns the filter of the trained leaves: all except the frozen ones, and with `--lora-rank` only the adapters, the pooler
     /// and the head. New parameters are always trained, because their values are random.
     fn trainable<B: Backend>(&self, model: &Classifier<B>, new: &[String]) -> Result<Filter<B>, Exit> {
-        let trained = except(model, &self.freeze, "bert.").map_err(|error| usage(format!("--freeze: {error}")))?;
-        let trained = match self.lora_rank {
+        let trained = self.lora.unfrozen(model, "bert.")?;
+        let trained = match self.lora.lora_rank {
             Some(_) => trained & (lora::trainable() | by_path("head.**") | by_path("bert.pooler.**").optional()),
             None => trained,
         };
@@ -292,13 +278,10 @@ impl Options {
     /// Prints the evaluation of `--evaluate`.
     fn evaluate<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let encoder = Encoder::open(self.model.as_deref(), self.adapter.as_deref())?;
-        let dtype = Some(self.run.device.dtype.into());
-        let (model, _) = encoder.files.load::<B, Classifier<B>>(device, dtype)?;
+        let (model, _) = encoder.files.load::<B, Classifier<B>>(device, Some(self.run.device.dtype.into()))?;
         let reader = TextReader::of(&encoder, self.max_length);
-        let problem = encoder.config.problem()?;
-        let targets = Targets { problem, labels: &encoder.config.labels, separator: self.separator() };
-        let examples = reader.examples(self.read(problem)?, &targets)?;
-        labelled::print_evaluation(&model, &examples, problem, self.run.training.batch_size, self.run.json)
+        let (labelled, batch_size) = (&self.texts.labelled, self.run.training.batch_size);
+        reader.evaluate(&model, labelled, self.label_separator, batch_size, self.run.json)
     }
 }
 
@@ -329,6 +312,25 @@ impl<'a> TextReader<'a> {
     pub fn of(encoder: &'a Encoder, max_length: Option<usize>) -> Self {
         let Encoder { config, tokenizer, .. } = encoder;
         Self { tokenizer, positions: Some(config.positions()), token_types: config.type_vocab_size > 1, max_length }
+    }
+
+    /// Prints the metrics of a classifier on labelled texts.
+    pub fn evaluate<B: Backend, M: TextClassifier<B>>(
+        self,
+        model: &M,
+        labelled: &LabelledArgs,
+        separator: Option<char>,
+        batch_size: usize,
+        json: bool,
+    ) -> Result<Ended, Exit> {
+        let problem = model.problem()?;
+        if separator.is_some() && problem != ProblemType::MultiLabel {
+            return Err(usage("--label-separator: the model gives each text one label"));
+        }
+        let targets = Targets { problem, labels: model.labels(), separator: separator.unwrap_or(',') };
+        let texts = labelled.read(&labelled.data, problem)?;
+        let examples = Self { positions: model.position_limit(), ..self }.examples(texts, &targets)?;
+        labelled::print_evaluation(model, &examples, batch_size, json)
     }
 
     /// Encodes texts and prints the number of truncated texts.

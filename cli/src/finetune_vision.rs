@@ -2,7 +2,7 @@
 
 use clap::builder::ArgPredicate;
 use grove::{
-    models::{ImageFamily, families::WithImageClassifier, vision::TrainableImageClassifier},
+    models::{ImageFamily, families::WithImageClassifier, vision::ImageClassifier},
     optim::except,
     tree::by_path,
 };
@@ -91,7 +91,7 @@ impl Command for Options {
 
     /// Trains the model, or evaluates it with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
+        let path = resolve(self.model.as_deref(), "mnist-resnet")?;
         WithModelAt::<B, _> { options: self, path: &path, device }.image_classifier()
     }
 }
@@ -99,28 +99,21 @@ impl Command for Options {
 impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, Options> {
     type Output = Result<Ended, Exit>;
 
+    /// Trains a model of the family, or evaluates it with `--evaluate`.
     fn run<F: ImageFamily>(self) -> Self::Output {
-        self.options.run_model::<B, F::Model<B>>(self.path, self.device)
-    }
-}
-
-impl Options {
-    fn run_model<B: Backend, M>(&self, path: &Path, device: &B::Device) -> Result<Ended, Exit>
-    where
-        M: TrainableImageClassifier<B>,
-    {
-        let files = with_adapter(path, self.adapter.as_deref())?;
-        let preprocessor = |model: &M| {
-            let found = preprocessor_of(self.preprocess.as_deref(), files.path(), model.channels())?;
-            let Some(side) = self.image_size else { return Ok(found) };
+        let Self { options, path, device } = self;
+        let files = with_adapter(path, options.adapter.as_deref())?;
+        let preprocessor = |model: &F::Model<B>| {
+            let found = preprocessor_of(options.preprocess.as_deref(), files.path(), model.channels())?;
+            let Some(side) = options.image_size else { return Ok(found) };
             found.with_side(side).map_err(|error| usage(format!("--image-size: {error}")))
         };
-        let args = &self.images;
+        let args = &options.images;
         if args.evaluate {
-            return args.evaluation()?.run::<B, M>(&files, preprocessor, device);
+            return args.evaluation()?.run(&files, preprocessor, device);
         }
         // Trained weights stay f32; `--dtype` is the compute type.
-        let (model, _) = files.load::<B, M>(device, None)?;
+        let (model, _) = files.load::<B, F::Model<B>>(device, None)?;
         let preprocessor = preprocessor(&model)?;
         let mut split = Split::open(args)?;
         let batch_size = args.run.training.batch_size.min(split.training.examples.len());
@@ -129,7 +122,7 @@ impl Options {
         // Patterns of the parameters with random values.
         let mut new = vec![];
         let (labels, key) = (split.training.labels.clone(), Key::new(args.run.seed).fold_in(1));
-        if self.new_head || !labels.iter().any(|label| model.labels().contains(label)) {
+        if options.new_head || !labels.iter().any(|label| model.labels().contains(label)) {
             tell(format_args!("the head is new: {} classes in place of {}", labels.len(), model.labels().len()));
             model = model.with_new_head(labels, key);
             new.push(HEAD.to_owned());
@@ -141,16 +134,20 @@ impl Options {
             model = model.with_labels(labels, key);
             new.push(HEAD.to_owned());
         }
-        let settings = RunSettings::new().with("freeze", self.freeze.join(",")).with("layer-decay", self.layer_decay);
-        let inference = self.freeze.iter().any(|pattern| pattern == BACKBONE);
-        let trainable = Some(self.trainable(&model, &new)?);
+        let settings =
+            RunSettings::new().with("freeze", options.freeze.join(",")).with("layer-decay", options.layer_decay);
+        let inference = options.freeze.iter().any(|pattern| pattern == BACKBONE);
+        let trainable = Some(options.trainable(&model, &new)?);
         let setup = Setup { run: &args.run, output: args.run.directory()?, epochs: 5.0, settings, trainable };
         let job = VisionJob { args, preprocessor, setup, inference };
-        let optimizer =
-            |model: &M, schedule: &_| args.run.training.optimizer_by_layer(schedule, model, self.layer_decay, M::depth);
+        let optimizer = |model: &F::Model<B>, schedule: &_| {
+            args.run.training.optimizer_by_layer(schedule, model, options.layer_decay, F::Model::<B>::depth)
+        };
         train(job, split, model, optimizer, device)
     }
+}
 
+impl Options {
     /// Returns the filter of the trained leaves: all except the frozen ones, and all new parameters.
     fn trainable<B: Backend, M: Tree<B>>(&self, model: &M, new: &[String]) -> Result<Filter<B>, Exit> {
         let (backbone, named): (Vec<_>, Vec<_>) = self.freeze.iter().partition(|pattern| *pattern == BACKBONE);

@@ -12,7 +12,7 @@ use crate::prelude::*;
 
 /// Rejects a directory without a model, and a model of a family that the program does not support. The error names the command that
 /// does.
-pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
+pub fn check_kind(path: &Path, expected: ModelKind) -> Result<(), Exit> {
     let kind = match ModelKind::of(path) {
         Ok(kind) => kind,
         // The weights of a sentence encoder can be in the folder of a module.
@@ -22,7 +22,7 @@ pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
         // The loader's error is more precise.
         Err(_) => return Ok(()),
     };
-    match expected.contains(&kind) {
+    match kind == expected {
         true if kind.is_decoder() && task_of_head(path) == Some("classify") => {
             let path = path.display();
             Err(failure(format!(
@@ -135,8 +135,8 @@ mod tests {
     #[test]
     fn names_the_command_for_a_model() {
         let bert = shipped("bert-austen");
-        assert!(check_kind(&bert, &[ModelKind::Bert]).is_ok());
-        let Err(Exit::Failure(message)) = check_kind(&bert, &[ModelKind::Gpt2]) else { panic!("refused") };
+        assert!(check_kind(&bert, ModelKind::Bert).is_ok());
+        let Err(Exit::Failure(message)) = check_kind(&bert, ModelKind::Gpt2) else { panic!("refused") };
         assert!(message.contains("is a BERT") && message.contains("use `grove fill --model"), "{message}");
         assert_eq!(task_of_head(&bert), Some("fill-mask"));
         assert!(check_head(&bert, "tokens").is_ok(), "the loader's error is more precise");
@@ -145,12 +145,12 @@ mod tests {
         let Err(Exit::Failure(message)) = check_head(tagger, "classify") else { panic!("refused") };
         assert!(message.contains("labels words: use `grove tag`"), "{message}");
         let classifier = Path::new("../models/tests/fixtures/sequence_classification/gpt2");
-        let Err(Exit::Failure(message)) = check_kind(classifier, &[ModelKind::Gpt2]) else { panic!("refused") };
+        let Err(Exit::Failure(message)) = check_kind(classifier, ModelKind::Gpt2) else { panic!("refused") };
         assert!(message.contains("classifies texts") && message.contains("`grove classify texts --model"), "{message}");
-        let Err(Exit::Failure(message)) = check_kind(tagger, &[ModelKind::Gpt2]) else { panic!("refused") };
+        let Err(Exit::Failure(message)) = check_kind(tagger, ModelKind::Gpt2) else { panic!("refused") };
         assert!(message.contains("`grove tag --model"), "{message}");
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let refused = || match check_kind(directory.path(), &[ModelKind::Gpt2]) {
+        let refused = || match check_kind(directory.path(), ModelKind::Gpt2) {
             Err(Exit::Failure(message)) => message,
             other => panic!("{other:?}"),
         };

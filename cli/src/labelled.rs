@@ -110,7 +110,7 @@ pub type TextSplit = (Vec<TextExample>, Vec<TextExample>);
 impl SplitArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self, training: &TrainingArgs, problem: ProblemType) -> Result<(), Exit> {
-        training.check_held_out("val-fraction", self.val_fraction)?;
+        training.check_val_fraction(self.val_fraction)?;
         if self.balance && problem != ProblemType::SingleLabel {
             return Err(usage("--balance needs texts with one class each"));
         }
@@ -137,8 +137,7 @@ impl SplitArgs {
             TextTarget::Class(class) => class,
             TextTarget::Values(_) => 0,
         };
-        let option = ("val-fraction", self.val_fraction);
-        hold_out(examples, class, option, seed, ("texts", &self.labelled.data))
+        hold_out(examples, class, self.val_fraction, seed, ("texts", &self.labelled.data))
     }
 }
 
@@ -152,7 +151,14 @@ pub fn delimiter(text: &str) -> Result<u8, String> {
 }
 
 /// Maximum number of names in a message.
-pub const MAX_NAMES: usize = 10;
+const MAX_NAMES: usize = 10;
+
+/// Lists names for a message: the first ones, and the number of the others.
+pub fn listed(names: &[&str]) -> String {
+    let (named, more) = names.split_at(names.len().min(MAX_NAMES));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    named.join(", ") + &more
+}
 
 /// Warns about classes without an example in the evaluation.
 pub fn warn_missing_classes(labels: &[String], held_out: impl IntoIterator<Item = usize>) {
@@ -161,19 +167,14 @@ pub fn warn_missing_classes(labels: &[String], held_out: impl IntoIterator<Item 
     if missing.is_empty() || missing.len() == labels.len() {
         return;
     }
-    let (named, more) = missing.split_at(missing.len().min(MAX_NAMES));
-    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-    let named = named.join(", ");
-    tell(format_args!("warning: the evaluation has no example of these classes: {named}{more}"));
+    tell(format_args!("warning: the evaluation has no example of these classes: {}", listed(&missing)));
 }
 
 /// Prints the classes that the model's head gains and loses.
 pub fn tell_new_labels(old: &[String], new: &[String]) {
     let list = |labels: &[String], others: &[String]| {
         let labels: Vec<&str> = labels.iter().filter(|label| !others.contains(label)).map(String::as_str).collect();
-        let more = labels.len().saturating_sub(MAX_NAMES);
-        let named = labels[..labels.len() - more].join(", ");
-        (!labels.is_empty()).then(|| if more > 0 { format!("{named} and {more} more") } else { named })
+        (!labels.is_empty()).then(|| listed(&labels))
     };
     match (list(new, old), list(old, new)) {
         (Some(new), None) => tell(format_args!("the head gets new classes: {new}")),
@@ -183,12 +184,12 @@ pub fn tell_new_labels(old: &[String], new: &[String]) {
     }
 }
 
-/// Splits examples into training and held-out examples. Holds out a fraction of each class; `option` names the command-line
-/// option in errors, `files` the source of the examples.
+/// Splits examples into training and held-out examples. Holds out a fraction of each class, `--val-fraction`. `files` is the source
+/// of the examples, for errors.
 pub fn hold_out<T>(
     examples: Vec<T>,
     class: impl Fn(&T) -> usize,
-    (option, fraction): (&str, f64),
+    fraction: f64,
     seed: u64,
     (what, files): (&str, &[PathBuf]),
 ) -> Result<(Vec<T>, Vec<T>), Exit> {
@@ -197,33 +198,21 @@ pub fn hold_out<T>(
         let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
         let place = if files.is_empty() { String::new() } else { files.join(", ") + ": " };
         return Err(failure(format!(
-            "{place}{} {what} are too few to hold out {fraction} of each class: give more, raise --{option}, or set it to 0",
+            "{place}{} {what} are too few to hold out {fraction} of each class: give more, raise --val-fraction, or set it to 0",
             training.len(),
         )));
     }
     Ok((training, held_out))
 }
 
-/// Scores a model of single-label classification on examples.
-fn evaluate<B: Backend, M: TextClassifier<B>>(
-    model: &M,
-    examples: &[TextExample],
-    batch_size: usize,
-) -> Result<ClassifierScore, Exit> {
-    warn_missing_classes(model.labels(), examples.iter().map(TextExample::class));
-    let score = score_texts(model, examples, batch_size)?;
-    check_finite(model, [score.loss()])?;
-    Ok(score)
-}
-
 /// Prints the metrics of a model on examples.
 pub fn print_evaluation<B: Backend, M: TextClassifier<B>>(
     model: &M,
     examples: &[TextExample],
-    problem: ProblemType,
     batch_size: usize,
     as_json: bool,
 ) -> Result<Ended, Exit> {
+    let problem = model.problem()?;
     if problem != ProblemType::SingleLabel {
         let score = score_values_on(&Communicator::single(), model, problem, examples, batch_size)?;
         check_finite(model, [score.loss()])?;
@@ -232,7 +221,9 @@ pub fn print_evaluation<B: Backend, M: TextClassifier<B>>(
         let text = format!("{}, {}", counted(score.count(), "text"), metrics.join(", "));
         return report(as_json, &score.json(), &text);
     }
-    let score = evaluate(model, examples, batch_size)?;
+    warn_missing_classes(model.labels(), examples.iter().map(TextExample::class));
+    let score = score_texts(model, examples, batch_size)?;
+    check_finite(model, [score.loss()])?;
     let (texts, accuracy) = (score.confusion.count(), 100.0 * score.confusion.accuracy());
     let (f1, loss, table) = (100.0 * score.confusion.macro_f1(), score.loss(), score.confusion.table());
     let text = format!(
@@ -318,7 +309,7 @@ where
         let rows = metrics.map(|(name, value)| (metric_name(name).to_owned(), format!("{value:.4}")));
         let unit = if problem == ProblemType::Regression { "" } else { "label" };
         let scripts = [("evaluation", score.as_ref().map(ValueScore::json).into())];
-        return summary.report_rows(run, unit, rows.collect(), scripts);
+        return summary.report_rows(run, scripts, unit, rows.collect());
     }
     let found = if held_out.is_empty() { None } else { Some(score_texts_on(&ranks(), &model, &held_out, batch_size)?) };
     let scripts = [("evaluation", found.as_ref().map(json).into())];

@@ -13,6 +13,7 @@
 //! | [`new`] | new projects that depend on grove |
 //! | [`generation`], [`language`], [`bert`], [`rnn`], [`vision`] | tasks of one family of models |
 //! | [`classify`], [`evaluate`], [`summary`] | tasks of classifiers and language models of any family |
+//! | [`inference`] | options of commands that use a trained model |
 //! | [`convert`] | conversion of checkpoints |
 //! | [`reference`] | the reference of all options, for the book |
 #![warn(missing_docs)]
@@ -31,6 +32,7 @@ pub mod finetune_bert;
 pub mod finetune_vision;
 pub mod generation;
 pub mod help;
+pub mod inference;
 pub mod kind;
 pub mod labelled;
 pub mod language;

@@ -7,7 +7,6 @@ pub use grove::{
     prelude::*,
     train::{Ended, RunDirectory, RunSettings},
     tree::Filter,
-    weights::FilePatterns,
 };
 pub use serde_json::{Value, json};
 pub use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Running a command on a device, and its output.
 
-use grove::{backend::DeviceSpec, prelude::*, train::Ended};
+use grove::{backend::DeviceSpec, files::write_atomically, prelude::*, train::Ended};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde_json::Value;
 use std::{path::Path, process::ExitCode};
@@ -74,6 +74,23 @@ pub(crate) fn progress_bar(length: usize, noun: &str) -> ProgressBar {
     let template = format!("{{wide_bar}} {{human_pos}} of {{human_len}} {noun}{{msg}}, {{eta}} left");
     let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(length as u64).with_style(style)
+}
+
+/// Writes a table to a CSV file.
+pub(crate) fn write_csv(
+    file: &Path,
+    header: impl IntoIterator<Item: AsRef<[u8]>>,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> Result<(), Exit> {
+    write_atomically(file, |writer| {
+        let mut csv = csv::Writer::from_writer(writer);
+        csv.write_record(header)?;
+        for row in rows {
+            csv.write_record(row)?;
+        }
+        csv.flush()
+    })?;
+    Ok(())
 }
 
 /// Returns true if a directory is empty or does not exist. A file at this path is an error.

@@ -111,7 +111,7 @@ impl Command for ClassifyOptions {
     /// Trains a classifier, or runs `--evaluate` or `--predict`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let Some(model) = &self.model else { return self.train::<B>(device) };
-        let path = resolve_named(model, &FilePatterns::model())?;
+        let path = resolve_named(model)?;
         let (model, _) = RnnClassifier::<B>::from_path(&path, device, None)?;
         let tokenizer = Tokenizer::beside(&path)?;
         match self.evaluate {
@@ -129,14 +129,13 @@ impl ClassifyOptions {
         let output = self.run.directory()?;
         let labelled = &self.texts.labelled;
         let texts = labelled.read(&labelled.data, ProblemType::SingleLabel)?;
-        let resumed = output.config()?.map(RnnClassifierConfig::from_file).transpose()?;
-        let labels = if resumed.is_none() { labels_of(&texts)? } else { vec![] };
         let tokenizer = new_tokenizer(output.tokenizer()?, self.tokenizer.as_deref(), || {
             let texts: Vec<&str> = texts.iter().map(|text| &*text.text).collect();
             Tokenizer::train_bpe(&texts, self.vocab_size)
         })?;
-        let config = match resumed {
-            Some(config) => {
+        let config = match output.config()? {
+            Some(file) => {
+                let config = RnnClassifierConfig::from_file(file)?;
                 let sizes = [config.num_layers, config.hidden_size, config.embedding_size];
                 self.sizes.check_resumed(config.cell, sizes)?;
                 config
@@ -151,7 +150,7 @@ impl ClassifyOptions {
                     num_layers: self.sizes.layers.unwrap_or(1),
                     bidirectional: !self.one_direction,
                     dropout: self.dropout,
-                    labels,
+                    labels: labels_of(&texts)?,
                     ..RnnClassifierConfig::default()
                 }
             }
@@ -216,8 +215,7 @@ impl TextReader<'_> {
         batch_size: usize,
         as_json: bool,
     ) -> Result<Ended, Exit> {
-        let problem = ProblemType::SingleLabel;
-        let examples = self.examples(labelled.read(&labelled.data, problem)?)?;
-        labelled::print_evaluation(model, &examples, problem, batch_size, as_json)
+        let examples = self.examples(labelled.read(&labelled.data, ProblemType::SingleLabel)?)?;
+        labelled::print_evaluation(model, &examples, batch_size, as_json)
     }
 }

@@ -5,7 +5,7 @@ use grove::{
         DecoderFamily, ModelKind,
         families::{WithDecoder, WithModel, class_with_head},
     },
-    weights::transformer_directory,
+    weights::{TensorFiles, transformer_directory},
 };
 use std::marker::PhantomData;
 
@@ -40,56 +40,48 @@ impl Command for Options {
 
     /// Prints the summary for the model family of the files.
     fn run<B: Backend>(&self, _: &B::Device) -> Result<Ended, Exit> {
-        let size = (!Path::new(&self.model).exists()).then(|| ModelKind::of_preset(&self.model)).flatten();
-        let path = match size {
-            Some(_) => None,
-            None if !Path::new(&self.model).exists() => Some(resolve_config(&self.model)?),
-            None => Some(resolve_named(&self.model, &FilePatterns::model())?),
+        let exists = Path::new(&self.model).exists();
+        let size = if exists { None } else { ModelKind::of_preset(&self.model) };
+        let (kind, path) = match size {
+            Some(kind) => (kind, None),
+            None => {
+                let path = if exists { resolve_named(&self.model)? } else { resolve_config(&self.model)? };
+                // An older sentence encoder has its configuration in the folder of its transformer.
+                let is_older = path.is_dir() && !path.join("config.json").is_file();
+                let path = if is_older { transformer_directory(path)? } else { path };
+                (ModelKind::of(&path)?, Some(path))
+            }
         };
-        // An older sentence encoder has its configuration in the folder of its transformer.
-        let path = match path {
-            Some(path) if path.is_dir() && !path.join("config.json").is_file() => Some(transformer_directory(path)?),
-            path => path,
-        };
-        let (kind, path) = match (size, &path) {
-            (Some(kind), _) => (kind, None),
-            (None, Some(path)) => (ModelKind::of(path)?, Some(&**path)),
-            (None, None) => return Err(failure(format!("{}: no such model", self.model))),
-        };
+        let path = path.as_deref();
         let class = path.map(class_with_head).transpose()?.flatten();
-        let decoder = Decoder::<B> { options: self, path, backend: PhantomData };
+        let summarise = || Summarise::<B> { options: self, path, backend: PhantomData };
         let language_model = match class.as_deref() {
             Some("SequenceClassification") => Err(kind),
-            _ => kind.with_decoder(decoder),
+            _ => kind.with_decoder(summarise()),
         };
-        let other = |kind: ModelKind| kind.with_model::<B, _>(class.as_deref(), Other { options: self, path });
+        let other = |kind: ModelKind| kind.with_model(class.as_deref(), summarise());
         let summary = language_model.unwrap_or_else(other)?;
         report(self.json, &json!(summary), &summary.to_string())
     }
 }
 
-/// The summary of a decoder, with the memory of its cache.
-struct Decoder<'a, B> {
+/// The summary of a model of any family.
+struct Summarise<'a, B> {
     options: &'a Options,
     path: Option<&'a Path>,
     backend: PhantomData<B>,
 }
 
-impl<B: Backend> WithDecoder for Decoder<'_, B> {
+impl<B: Backend> WithDecoder for Summarise<'_, B> {
     type Output = Result<ModelSummary, Exit>;
 
+    /// Summarises a decoder, with the memory of its cache.
     fn run<F: DecoderFamily>(self) -> Self::Output {
         Ok(ModelSummary::new(&self.options.skeleton::<B, F::Model<B>>(self.path)?, self.options.tokens)?)
     }
 }
 
-/// The summary of any other model.
-struct Other<'a> {
-    options: &'a Options,
-    path: Option<&'a Path>,
-}
-
-impl<B: Backend> WithModel<B> for Other<'_> {
+impl<B: Backend> WithModel<B> for Summarise<'_, B> {
     type Output = Result<ModelSummary, Exit>;
 
     fn run<M: Pretrained<B>>(self) -> Self::Output {
@@ -102,8 +94,7 @@ impl Options {
     fn skeleton<B: Backend, M: Pretrained<B>>(&self, path: Option<&Path>) -> Result<M, Exit> {
         let Some(path) = path else { return Ok(M::skeleton(&M::Config::preset(&self.model)?)?) };
         // A model on the hub can be resolved to its configuration only.
-        let weights = grove::weights::TensorFiles::open(path).is_ok();
-        match weights {
+        match TensorFiles::open(path).is_ok() {
             true => Ok(M::skeleton_at(path, None)?),
             false => Ok(M::skeleton(&M::Config::from_file(path.join("config.json"))?)?),
         }

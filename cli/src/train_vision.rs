@@ -144,7 +144,7 @@ impl Command for Options {
     /// Trains a model, or evaluates one with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         if self.images.evaluate {
-            let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
+            let path = resolve(self.model.as_deref(), "mnist-resnet")?;
             return WithModelAt::<B, _> { options: self, path: &path, device }.image_classifier();
         }
         match self.arch {
@@ -157,8 +157,11 @@ impl Command for Options {
 impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, Options> {
     type Output = Result<Ended, Exit>;
 
+    /// Prints the evaluation of `--evaluate`.
     fn run<F: ImageFamily>(self) -> Self::Output {
-        self.options.evaluate::<B, F::Model<B>>(self.path, self.device)
+        let files = ModelFiles::at(self.path)?;
+        let preprocessor = |model: &F::Model<B>| preprocessor_of(None, files.path(), model.channels());
+        self.options.images.evaluation()?.run(&files, preprocessor, self.device)
     }
 }
 
@@ -181,13 +184,6 @@ impl Options {
         let job = VisionJob { args, preprocessor, setup, inference: false };
         let optimizer = |model: &M, schedule: &_| run.training.optimizer::<B, M>(schedule, model);
         train(job, split, model, optimizer, device)
-    }
-
-    /// Prints the evaluation of `--evaluate`.
-    fn evaluate<B: Backend, M: ImageClassifier<B>>(&self, path: &Path, device: &B::Device) -> Result<Ended, Exit> {
-        let files = with_adapter(path, None)?;
-        let preprocessor = |model: &M| preprocessor_of(None, files.path(), model.channels());
-        self.images.evaluation()?.run::<B, M>(&files, preprocessor, device)
     }
 
     /// Returns the preprocessing of the images: MNIST's for greyscale images, otherwise ImageNet's.

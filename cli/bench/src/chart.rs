@@ -65,18 +65,17 @@ pub fn draw(results: &Results, shows: impl Fn(&str) -> bool) -> Result<String, B
             for (i, column) in row.columns.iter().enumerate() {
                 let y = y + i as i32 * BAR;
                 let place = names.iter().position(|name| *name == column.name).unwrap_or_default();
-                if let Some(measured) = column.measured() {
-                    let speed = unit / measured.median_seconds;
-                    if !speed.is_finite() {
-                        continue;
-                    }
-                    let length = (UNIT * speed.min(LONGEST)) as i32;
-                    let color = COLORS[place % COLORS.len()];
-                    root.draw(&Rectangle::new([(LEFT, y), (LEFT + length, y + BAR - 1)], color.filled()))?;
-                    if column.is_grove {
-                        let label = format!("{speed:.2}, {}", time(measured.median_seconds));
-                        write(&label, (LEFT + length + 6, y + BAR / 2), 11, HPos::Left)?;
-                    }
+                let Some(seconds) = column.measured().map(|measured| measured.median_seconds) else { continue };
+                let speed = unit / seconds;
+                if !speed.is_finite() {
+                    continue;
+                }
+                let length = (UNIT * speed.min(LONGEST)) as i32;
+                let color = COLORS[place % COLORS.len()];
+                root.draw(&Rectangle::new([(LEFT, y), (LEFT + length, y + BAR - 1)], color.filled()))?;
+                if column.is_grove {
+                    let label = format!("{speed:.2}, {}", time(seconds));
+                    write(&label, (LEFT + length + 6, y + BAR / 2), 11, HPos::Left)?;
                 }
             }
             y += row.columns.len() as i32 * BAR + GAP;

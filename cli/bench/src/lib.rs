@@ -27,18 +27,16 @@ use clap::Parser;
 use grove::{backend::DeviceError, files::write_atomically, prelude::*};
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     time::{Duration, Instant},
 };
 
-use grove_terminal::{
-    Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, in_repository, write_json, write_line,
-};
+use grove_terminal::{DeviceArgs, Dtype, Exit, KernelArgs, failure, in_repository, usage, write_json, write_line};
 use measure::Plan;
 use only::Only;
 use program::{Column, Peer, Start};
-use results::Results;
+use results::{Outcome, Results};
 use rows::{Group, Row};
+use worker::ErrorKind;
 
 /// Measures the speed of grove on this machine, alone or against PyTorch, JAX and candle: operations, layers, models, training
 /// steps, loading.
@@ -47,7 +45,13 @@ use rows::{Group, Row};
 /// all measurements (JSON) and a chart (SVG) are written to --output. All rows with PyTorch and JAX take about an hour; --only
 /// selects rows. To install the peers: pip install -r benches/requirements.txt
 #[derive(Parser, Debug)]
-#[command(name = "bench", version)]
+#[command(
+    name = "bench",
+    version,
+    mut_arg("precision", |arg| arg.help(
+        "Precision of f32 matrix products and convolutions, in all libraries [default: highest for grove, the peers' own default]"
+    )),
+)]
 pub struct Options {
     /// Backends of grove, one or more of: flex, candle, cuda, wgpu, rocm, xla, xla:cpu, xla:cuda, xla:tpu
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "flex")]
@@ -61,13 +65,9 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
     dtype: Dtype,
 
-    /// Precision of f32 matrix products and convolutions, in all libraries [default: highest for grove, the peers' own default]
-    #[arg(long, value_enum, value_name = "NAME")]
-    precision: Option<Precision>,
-
-    /// Effort of autotuning grove's GPU kernels [default: CubeCL's configuration, or balanced]
-    #[arg(long, value_enum, value_name = "LEVEL")]
-    autotune: Option<Autotune>,
+    /// Precision, in all libraries, and autotuning of grove's kernels.
+    #[command(flatten)]
+    kernels: KernelArgs,
 
     /// Libraries to compare with
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
@@ -169,8 +169,7 @@ impl Options {
             threads,
             device_index: self.device_index,
             dtype: self.dtype.name(),
-            precision: self.precision,
-            autotune: self.autotune,
+            kernels: self.kernels,
             seconds,
             rounds,
             timeout: Duration::from_secs(self.timeout),
@@ -210,10 +209,10 @@ impl Options {
             reference.clear();
         }
         plan.measure(&mut reference, write_model, |row| {
-            machine.operations_per_second = results::operations_per_second([&row]);
+            machine.operations_per_second = row.operations_per_second();
             Ok(())
         })?;
-        let (dtype, precision) = (plan.dtype.clone(), plan.precision);
+        let (dtype, precision) = (plan.dtype.clone(), plan.kernels.precision);
         Ok(Results { date: today(), command, dtype, precision, machine, rows: Vec::new() })
     }
 
@@ -227,11 +226,11 @@ impl Options {
         let text = std::fs::read_to_string(&path).map_err(|error| failure(named(&error)))?;
         let results: Results = serde_json::from_str(&text)
             .map_err(|error| failure(named(&format!("these are not results that can be resumed ({error})"))))?;
-        if (&results.dtype, results.precision) != (&plan.dtype, plan.precision) {
+        if (&results.dtype, results.precision) != (&plan.dtype, plan.kernels.precision) {
             let precision = results
                 .precision
                 .map_or("no --precision".to_owned(), |precision| format!("--precision {}", precision.name()));
-            return Err(Exit::Usage(named(&format!(
+            return Err(usage(named(&format!(
                 "it was measured with --dtype {} and {precision}: give --resume the same options, or another --output",
                 results.dtype
             ))));
@@ -241,14 +240,14 @@ impl Options {
             let Some(known) = works.iter().find(|known| known.name == row.name) else { continue };
             // Compared with a tolerance, because JSON may lose the last digit.
             if (known.work.cost().bytes / row.bytes - 1.0).abs() > 1e-9 {
-                return Err(Exit::Usage(named(&format!(
+                return Err(usage(named(&format!(
                     "'{}' was measured with other sizes there (--smoke): give another --output",
                     row.name
                 ))));
             }
             let columns = plan.columns.iter().filter(|column| column.has(&known.work)).map(|column| &column.name);
             if !columns.eq(row.columns.iter().map(|column| &column.name)) {
-                return Err(Exit::Usage(named(&format!(
+                return Err(usage(named(&format!(
                     "it has other programs in '{}': give --resume the same --backend and --peers, or another --output",
                     row.name
                 ))));
@@ -263,11 +262,11 @@ impl Options {
         self.only.keep(&mut rows, |row| &row.name, "row has that in its name; --dry-run lists them")?;
         rows.retain(|row| self.group.is_empty() || self.group.contains(&row.group));
         if rows.is_empty() {
-            return Err(Exit::Usage("--only and --group have no row in common; --dry-run lists the rows".into()));
+            return Err(usage("--only and --group have no row in common; --dry-run lists the rows"));
         }
         rows.retain(|row| self.on_gpu() || !row.needs_gpu || self.dry_run);
         if rows.is_empty() {
-            return Err(Exit::Usage("these rows are for a GPU only: choose one with --backend".into()));
+            return Err(usage("these rows are for a GPU only: choose one with --backend"));
         }
         Ok(rows)
     }
@@ -280,12 +279,10 @@ impl Options {
     fn check(&self) -> Result<(), Exit> {
         let counts = [Some(self.rounds), self.threads, Some(self.timeout as usize)];
         if counts.contains(&Some(0)) || !(self.seconds >= 0.0 && self.seconds.is_finite()) {
-            return Err(Exit::Usage(
-                "--rounds, --threads and --timeout must be at least 1, --seconds at least 0".into(),
-            ));
+            return Err(usage("--rounds, --threads and --timeout must be at least 1, --seconds at least 0"));
         }
         if self.dtype != Dtype::F32 && self.dtype != Dtype::Bf16 {
-            return Err(Exit::Usage("--dtype is f32 or bf16 here".into()));
+            return Err(usage("--dtype is f32 or bf16 here"));
         }
         Ok(())
     }
@@ -295,9 +292,8 @@ impl Options {
         let own = std::env::current_exe().map_err(failure)?;
         let mut columns = Vec::new();
         for name in &self.backend {
-            let kernels = KernelArgs { precision: self.precision, autotune: self.autotune };
-            let (backend, device_index) = (name.clone(), self.device_index);
-            let device = DeviceArgs { backend, device_index: Some(device_index), dtype: self.dtype, kernels };
+            let (backend, device_index) = (name.clone(), Some(self.device_index));
+            let device = DeviceArgs { backend, device_index, dtype: self.dtype, kernels: self.kernels };
             let spec = device.spec()?;
             spec.probe()?;
             columns.push(Column {
@@ -310,43 +306,13 @@ impl Options {
         }
         let on_gpu = self.on_gpu();
         let peers = in_repository("benches/peers");
+        let built = || in_repository("benches/candle/target/release/candle-peer");
+        let candle = self.candle.clone().unwrap_or_else(built);
         for &peer in &self.peers {
-            self.is_there(peer)?;
-            columns.extend(peer.columns(&self.python, &peers, &self.candle(), on_gpu));
+            peer.check(&self.python, &candle)?;
+            columns.extend(peer.columns(&self.python, &peers, &candle, on_gpu));
         }
         Ok(columns)
-    }
-
-    fn candle(&self) -> PathBuf {
-        let built = || in_repository("benches/candle/target/release/candle-peer");
-        self.candle.clone().unwrap_or_else(built)
-    }
-
-    fn is_there(&self, peer: Peer) -> Result<(), Exit> {
-        let module = match peer {
-            Peer::Torch => "torch",
-            Peer::Jax => "jax",
-            Peer::Candle if self.candle().is_file() => return Ok(()),
-            Peer::Candle => {
-                return Err(Exit::Usage(format!(
-                    "{} does not exist: build it with `cargo build --release` in benches/candle, or name it \
-                     with --candle",
-                    self.candle().display()
-                )));
-            }
-        };
-        let find = format!("import importlib.util as u, sys; sys.exit(0 if u.find_spec('{module}') else 3)");
-        let status = Command::new(&self.python).args(["-c", &find]).status();
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            Ok(_) => Err(Exit::Usage(format!(
-                "{} has no module '{module}': run `{} -m pip install -r benches/requirements.txt`, or name another Python \
-                 with --python",
-                self.python.display(),
-                self.python.display()
-            ))),
-            Err(error) => Err(Exit::Usage(format!("--python {}: {error}", self.python.display()))),
-        }
     }
 
     fn list(&self, rows: &[Row]) -> Result<(), Exit> {
@@ -393,13 +359,12 @@ impl Options {
 
     /// Returns the message of the first failed measurement. Unsupported rows and rows out of memory are not failures.
     fn broken(&self, results: &Results) -> Option<String> {
-        results.rows.iter().find_map(|row| {
-            row.columns.iter().find_map(|column| match &column.outcome {
-                results::Outcome::Nothing { error: worker::ErrorKind::Failed, message } => {
-                    Some(format!("{}, {}: {message}", row.name, column.name))
-                }
-                _ => None,
-            })
+        let mut columns = results.rows.iter().flat_map(|row| row.columns.iter().map(|column| (&row.name, column)));
+        columns.find_map(|(row, column)| match &column.outcome {
+            Outcome::Nothing { error: ErrorKind::Failed, message } => {
+                Some(format!("{row}, {}: {message}", column.name))
+            }
+            _ => None,
         })
     }
 }

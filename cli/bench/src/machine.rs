@@ -6,8 +6,8 @@ use sysinfo::System;
 
 use crate::{results::Machine, work::Work};
 
-/// Number of 4-byte words to read for measuring the memory bandwidth, far more than caches hold.
-const NUMBERS: usize = 1 << 26;
+/// Number of bytes to read for measuring the memory bandwidth, far more than caches hold.
+const BYTES: usize = 1 << 28;
 const READINGS: usize = 5;
 
 /// Returns the machine with its memory bandwidth. The peak arithmetic speed is measured by the rows.
@@ -38,16 +38,16 @@ fn gpu() -> Option<String> {
 
 /// Returns the memory bandwidth in bytes per second: the best of several reads of a large array by all threads.
 fn bytes_per_second(threads: usize) -> f64 {
-    let numbers: Vec<u64> = (0..NUMBERS as u64 / 2).collect();
-    let share = numbers.len().div_ceil(threads.max(1));
+    let words: Vec<u64> = (0..(BYTES / size_of::<u64>()) as u64).collect();
+    let share = words.len().div_ceil(threads.max(1));
     let reading = || {
         let start = Instant::now();
-        let sum: u64 = numbers.par_chunks(share).map(|part| part.iter().fold(0, |sum, &x| x ^ sum)).sum();
+        let sum: u64 = words.par_chunks(share).map(|part| part.iter().fold(0, |sum, &x| x ^ sum)).sum();
         std::hint::black_box(sum);
         start.elapsed().as_secs_f64()
     };
     let least = (0..READINGS).map(|_| reading()).fold(f64::INFINITY, f64::min);
-    (size_of::<u64>() * numbers.len()) as f64 / least
+    BYTES as f64 / least
 }
 
 /// Returns the matrix product that measures the machine's peak arithmetic speed.

@@ -1,7 +1,6 @@
 //! Measurement. All programs of a row run at the same time and take turns, so that a slowdown of the machine affects all equally.
 
-use grove_terminal::memory;
-use grove_terminal::{Autotune, Exit, Precision, failure};
+use grove_terminal::{Exit, KernelArgs, failure, memory};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
     path::PathBuf,
@@ -23,10 +22,8 @@ pub struct Plan {
     pub threads: usize,
     pub device_index: usize,
     pub dtype: String,
-    /// Precision of f32 products, if `--precision` is given.
-    pub precision: Option<Precision>,
-    /// Effort of autotuning grove's kernels, if `--autotune` is given.
-    pub autotune: Option<Autotune>,
+    /// Precision of f32 products, and effort of autotuning grove's kernels.
+    pub kernels: KernelArgs,
     /// Seconds of steady-state runs of each program in a row.
     pub seconds: f64,
     pub rounds: usize,
@@ -82,7 +79,6 @@ impl Plan {
 
     fn row(&self, row: &Row) -> RowResult {
         let cost = row.work.cost();
-        let mut result = RowResult::new(row.name.clone(), row.group, cost);
         let columns: Vec<&Column> = self.columns.iter().filter(|column| column.has(&row.work)).collect();
         // Weights and, in training, gradients and two moments.
         let each = cost.parameters * 4.0 * if row.work.trains() { 4.0 } else { 1.0 };
@@ -93,13 +89,13 @@ impl Plan {
             Some(available) => each * 1.5 * columns.len() as f64 <= available as f64,
             None => true,
         };
-        if together {
-            result.columns = self.take_turns(&row.work, &columns);
-        } else {
+        let columns = match together {
+            true => self.take_turns(&row.work, &columns),
             // The memory is too small for all programs at once, so they run one after another.
-            result.columns = columns.iter().flat_map(|column| self.take_turns(&row.work, &[column])).collect();
-        }
-        result
+            false => columns.iter().flat_map(|column| self.take_turns(&row.work, &[column])).collect(),
+        };
+        let (name, group) = (row.name.clone(), row.group);
+        RowResult { name, group, operations: cost.operations, bytes: cost.bytes, columns }
     }
 
     fn take_turns(&self, work: &Work, columns: &[&Column]) -> Vec<ColumnResult> {
@@ -123,8 +119,7 @@ impl Plan {
             device: column.device().to_owned(),
             device_index: self.device_index,
             dtype: self.dtype.clone(),
-            precision: self.precision,
-            autotune: self.autotune,
+            kernels: self.kernels,
         };
         let begin = || -> Result<(Worker, Measured), Failure> {
             let mut worker = Worker::start(&column.start, &spec, self.timeout)?;
@@ -216,17 +211,6 @@ impl Column {
     /// Returns the device name for a peer.
     fn device(&self) -> &'static str {
         if self.on_gpu { "cuda" } else { "cpu" }
-    }
-}
-
-impl Work {
-    fn trains(&self) -> bool {
-        match self {
-            Self::Rnn { train, .. } | Self::Resnet { train, .. } | Self::Vit { train, .. } => *train,
-            Self::Bert(text) | Self::Gpt2(text) | Self::GptNeo(text) | Self::Llama(text) => text.train,
-            Self::Optimizer { .. } | Self::FfnStep { .. } | Self::VitPerExample(_) => true,
-            _ => false,
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `--only`: selects rows of the benchmark and cases of the comparison by name.
 
-use grove_terminal::Exit;
+use grove_terminal::{Exit, usage};
 
 /// Selection of rows or cases by name.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -18,7 +18,7 @@ impl Only {
     pub fn keep<T>(&self, items: &mut Vec<T>, name: impl Fn(&T) -> &str, all: &str) -> Result<(), Exit> {
         let texts: Vec<String> = self.only.iter().flat_map(|texts| split(texts)).collect();
         if let Some(text) = texts.iter().find(|text| !items.iter().any(|item| name(item).contains(&***text))) {
-            return Err(Exit::Usage(format!("--only {text}: no {all}")));
+            return Err(usage(format!("--only {text}: no {all}")));
         }
         items.retain(|item| texts.is_empty() || texts.iter().any(|text| name(item).contains(&**text)));
         Ok(())

@@ -1,6 +1,7 @@
 //! Measured programs. Each runs as one process per row.
 
 use clap::ValueEnum;
+use grove_terminal::{Exit, usage};
 use std::{
     collections::VecDeque,
     io::{BufRead, BufReader, Read, Write},
@@ -215,6 +216,31 @@ fn send_lines(stream: impl Read, sender: &Sender<String>) {
 }
 
 impl Peer {
+    /// Checks that the library is installed.
+    pub fn check(self, python: &Path, candle: &Path) -> Result<(), Exit> {
+        let module = match self {
+            Self::Torch => "torch",
+            Self::Jax => "jax",
+            Self::Candle if candle.is_file() => return Ok(()),
+            Self::Candle => {
+                return Err(usage(format!(
+                    "{} does not exist: build it with `cargo build --release` in benches/candle, or name it with --candle",
+                    candle.display()
+                )));
+            }
+        };
+        let find = format!("import importlib.util as u, sys; sys.exit(0 if u.find_spec('{module}') else 3)");
+        let named = python.display();
+        match Command::new(python).args(["-c", &find]).status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(_) => Err(usage(format!(
+                "{named} has no module '{module}': run `{named} -m pip install -r benches/requirements.txt`, or \
+                 name another Python with --python"
+            ))),
+            Err(error) => Err(usage(format!("--python {named}: {error}"))),
+        }
+    }
+
     /// Returns the columns of the library.
     pub fn columns(self, python: &Path, peers: &Path, candle: &Path, on_gpu: bool) -> Vec<Column> {
         let column = |name: &str, form: &str, start: Start| Column {

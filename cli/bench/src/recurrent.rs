@@ -10,7 +10,7 @@ use grove::{
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-use grove_terminal::{Dtype, Exit, failure, report};
+use grove_terminal::{Dtype, Exit, failure, report, usage};
 
 /// Maximum difference between two forms in f32, relative to the largest value.
 const TOLERANCE: f64 = 1e-3;
@@ -71,12 +71,12 @@ impl CompareArgs {
             [("hidden", self.hidden), ("layers", self.layers), ("batch", self.batch), ("steps", self.steps)]
         {
             if size == 0 || size > 1 << 20 {
-                return Err(Exit::Usage(format!("--{name} is {size}; it must be between 1 and 2^20")));
+                return Err(usage(format!("--{name} is {size}; it must be between 1 and 2^20")));
             }
         }
         match self.budget.is_finite() && self.budget >= 0.0 {
             true => Ok(()),
-            false => Err(Exit::Usage(format!("--budget is {}; it must be a number of seconds", self.budget))),
+            false => Err(usage(format!("--budget is {}; it must be a number of seconds", self.budget))),
         }
     }
 

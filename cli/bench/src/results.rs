@@ -4,7 +4,6 @@ use grove_terminal::Precision;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cost::Cost,
     rows::{Group, Row},
     worker::ErrorKind,
 };
@@ -83,7 +82,7 @@ impl Results {
     /// Adds a row, in the order of the table.
     pub fn add(&mut self, row: RowResult, order: &[Row]) {
         let machine = &mut self.machine;
-        machine.operations_per_second = machine.operations_per_second.max(operations_per_second([&row]));
+        machine.operations_per_second = machine.operations_per_second.max(row.operations_per_second());
         self.rows.push(row);
         self.rows.sort_by_key(|row| order.iter().position(|known| known.name == row.name));
     }
@@ -122,11 +121,6 @@ impl ColumnResult {
 }
 
 impl RowResult {
-    /// Returns a row without measurements.
-    pub fn new(name: String, group: Group, cost: Cost) -> Self {
-        Self { name, group, operations: cost.operations, bytes: cost.bytes, columns: Vec::new() }
-    }
-
     /// Returns the first column of grove.
     pub fn grove(&self) -> Option<&ColumnResult> {
         self.columns.iter().find(|column| column.is_grove)
@@ -145,19 +139,16 @@ impl RowResult {
         peers.filter_map(ColumnResult::memory).min()
     }
 
+    /// Returns the operations per second of the fastest program in a matrix product; 0 for other rows.
+    pub fn operations_per_second(&self) -> f64 {
+        let products = self.columns.iter().filter(|_| self.name.starts_with("gemm"));
+        let times = products.filter_map(|column| Some(column.measured()?.median_seconds));
+        times.map(|seconds| self.operations / seconds).fold(0.0, f64::max)
+    }
+
     /// Returns the fraction of the machine's roofline that a time reaches. It exceeds 1 if the data stays in the caches.
     pub fn of_roofline(&self, seconds: f64, machine: &Machine) -> f64 {
         let least = (self.operations / machine.operations_per_second).max(self.bytes / machine.bytes_per_second);
         least / seconds
     }
-}
-
-/// Returns the operations per second of the fastest program in the fastest matrix product.
-pub fn operations_per_second<'a>(rows: impl IntoIterator<Item = &'a RowResult>) -> f64 {
-    let products = rows.into_iter().filter(|row| row.name.starts_with("gemm"));
-    let speed = |row: &RowResult| {
-        let times = row.columns.iter().filter_map(|column| Some(column.measured()?.median_seconds));
-        times.map(|seconds| row.operations / seconds).fold(0.0, f64::max)
-    };
-    products.map(speed).fold(0.0, f64::max)
 }

@@ -40,12 +40,17 @@ impl Group {
     }
 }
 
-fn row(group: Group, name: impl Into<String>, work: Work) -> Row {
-    Row { name: name.into(), group, work, needs_gpu: false }
-}
+impl Group {
+    /// Returns rows of the group.
+    fn rows(self, works: impl IntoIterator<Item = (impl Into<String>, Work)>) -> Vec<Row> {
+        let row = |(name, work): (_, Work)| Row { name: Into::into(name), group: self, work, needs_gpu: false };
+        works.into_iter().map(row).collect()
+    }
 
-fn on_gpu(group: Group, name: &str, work: Work) -> Row {
-    Row { needs_gpu: true, ..row(group, name, work) }
+    /// Returns rows of the group that are too large for a CPU.
+    fn large_rows(self, works: impl IntoIterator<Item = (impl Into<String>, Work)>) -> Vec<Row> {
+        self.rows(works).into_iter().map(|row| Row { needs_gpu: true, ..row }).collect()
+    }
 }
 
 /// Returns all rows. With `tiny`, their sizes are tiny, for tests.
@@ -115,41 +120,38 @@ fn operations() -> Vec<Row> {
         .chain(rest.map(named))
         .chain(loops.map(named))
         .chain(convolutions.map(named));
-    let mut rows: Vec<Row> = works.map(|(name, work)| row(Group::Operations, name, work)).collect();
     let size = 8192;
-    rows.push(on_gpu(Group::Operations, "gemm 8192x8192x8192", Work::Gemm { m: size, k: size, n: size }));
-    rows.push(on_gpu(Group::Operations, "attention 8x12x1024x64 causal", attention(8, 1024, true)));
-    rows.push(on_gpu(
-        Group::Operations,
-        "gelu 64M",
-        Work::Activation { function: Function::Gelu, rows: 8192, columns: 8192 },
-    ));
-    rows.push(on_gpu(Group::Operations, "softmax 8192x8192", Work::Softmax { rows: size, columns: size }));
-    rows
+    let large = [
+        ("gemm 8192x8192x8192", Work::Gemm { m: size, k: size, n: size }),
+        ("attention 8x12x1024x64 causal", attention(8, 1024, true)),
+        ("gelu 64M", Work::Activation { function: Function::Gelu, rows: size, columns: size }),
+        ("softmax 8192x8192", Work::Softmax { rows: size, columns: size }),
+    ];
+    [Group::Operations.rows(works), Group::Operations.large_rows(large)].concat()
 }
 
 fn recurrent() -> Vec<Row> {
     let (batch, steps, size) = (32, 50, 256);
     // Varied lengths, like those of sentences.
     let lengths: Vec<usize> = (0..batch).map(|i| 1 + (i * 7919 + 13) * 104_729 % steps).collect();
-    let mut rows = Vec::new();
+    let mut works = Vec::new();
     // A single sequence is bound by reading the weights, a wide layer by its matrix products.
     for (batch, size, train) in [(1, 256, false), (32, 1024, false), (32, 1024, true)] {
         let cell = Cell::Lstm;
         let work = Work::Rnn { cell, batch, steps, inputs: size, hidden: size, lengths: None, train };
         let pass = if train { "gradients" } else { "forward" };
-        rows.push(row(Group::Recurrent, format!("lstm {steps}x{batch}x{size} padded, {pass}"), work));
+        works.push((format!("lstm {steps}x{batch}x{size} padded, {pass}"), work));
     }
     for (cell, name) in [(Cell::Lstm, "lstm"), (Cell::Gru, "gru")] {
         for (lengths, form) in [(None, "padded"), (Some(&lengths), "packed")] {
             for (train, pass) in [(false, "forward"), (true, "gradients")] {
                 let lengths = lengths.cloned();
                 let work = Work::Rnn { cell, batch, steps, inputs: size, hidden: size, lengths, train };
-                rows.push(row(Group::Recurrent, format!("{name} 50x32x256 {form}, {pass}"), work));
+                works.push((format!("{name} 50x32x256 {form}, {pass}"), work));
             }
         }
     }
-    rows
+    Group::Recurrent.rows(works)
 }
 
 fn resnet50(batch: usize, train: bool) -> Work {
@@ -203,20 +205,17 @@ fn models() -> Vec<Row> {
         ("llama 135m, 1x128", Work::Llama(text(llama_135m(), 1, 128, false))),
         ("llama 135m, 4x256", Work::Llama(text(llama_135m(), 4, 256, false))),
     ];
-    let mut rows: Vec<Row> = rows.into_iter().map(|(name, work)| row(Group::Models, name, work)).collect();
+    // The sizes of LLaMA-3.1-8B, with a shorter context.
+    let mut llama_8b = llama(128_256, 4096, 14_336, 32, [32, 8], 8192);
+    llama_8b["tie_word_embeddings"] = false.into();
     let large = [
         ("resnet-50, batch 128", resnet50(128, false)),
         ("vit-b/16, batch 128", vit_b_16(128, false)),
         ("bert-base, 32x512", Work::Bert(text(bert_base(), 32, 512, false))),
         ("gpt2 small, 8x1024", Work::Gpt2(text(gpt2_small(), 8, 1024, false))),
+        ("llama 8b, 1x128", Work::Llama(text(llama_8b, 1, 128, false))),
     ];
-    rows.extend(large.map(|(name, work)| on_gpu(Group::Models, name, work)));
-    // The sizes of LLaMA-3.1-8B, with a shorter context.
-    let mut config = llama(128_256, 4096, 14_336, 32, [32, 8], 8192);
-    config["tie_word_embeddings"] = false.into();
-    let work = Work::Llama(text(config, 1, 128, false));
-    rows.push(on_gpu(Group::Models, "llama 8b, 1x128", work));
-    rows
+    [Group::Models.rows(rows), Group::Models.large_rows(large)].concat()
 }
 
 fn training() -> Vec<Row> {
@@ -235,8 +234,7 @@ fn training() -> Vec<Row> {
         ("train bert-base, 32x128", Work::Bert(text(bert_base(), 32, 128, true))),
         ("train gpt2 small, 8x1024", Work::Gpt2(text(gpt2_small(), 8, 1024, true))),
     ];
-    let rows = rows.into_iter().map(|(name, work)| row(Group::Training, name, work));
-    rows.chain(large.map(|(name, work)| on_gpu(Group::Training, name, work))).collect()
+    [Group::Training.rows(rows), Group::Training.large_rows(large)].concat()
 }
 
 fn rest() -> Vec<Row> {
@@ -259,12 +257,12 @@ fn rest() -> Vec<Row> {
         ("load gpt2 small", Work::Load { path: path.clone(), config: config.clone() }),
         ("start gpt2 small: load, logits of 16", Work::Start { path, config, tokens: 16 }),
     ];
-    let mut rows: Vec<Row> = rows.into_iter().map(|(name, work)| row(Group::Rest, name, work)).collect();
+    let mut large = Vec::new();
     for (name, config) in [("gpt2 small", gpt2_small()), ("llama 1b", llama_1b())] {
         for batch in [1, 16] {
             let work = Work::Decode { config: config.clone(), batch, prompt: 64, new_tokens: 128 };
-            rows.push(on_gpu(Group::Rest, &format!("{name}, {batch} x 128 tokens after 64"), work));
+            large.push((format!("{name}, {batch} x 128 tokens after 64"), work));
         }
     }
-    rows
+    [Group::Rest.rows(rows), Group::Rest.large_rows(large)].concat()
 }

@@ -208,6 +208,16 @@ impl Work {
         }
     }
 
+    /// Returns true if the work computes gradients or updates weights.
+    pub fn trains(&self) -> bool {
+        match self {
+            Self::Rnn { train, .. } | Self::Resnet { train, .. } | Self::Vit { train, .. } => *train,
+            Self::Bert(text) | Self::Gpt2(text) | Self::GptNeo(text) | Self::Llama(text) => text.train,
+            Self::Optimizer { .. } | Self::FfnStep { .. } | Self::VitPerExample(_) => true,
+            _ => false,
+        }
+    }
+
     /// Returns true for loops of many small steps, which are slow on a device.
     pub fn is_loop(&self) -> bool {
         matches!(self, Self::While { .. } | Self::Scan { .. })

@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-use grove_terminal::{Autotune, Dtype, Exit, KernelArgs, Precision, failure};
+use grove_terminal::{Dtype, Exit, KernelArgs, failure, usage};
 
 use crate::{
     compute::{Place, prepare},
@@ -28,12 +28,9 @@ pub struct Spec {
     pub device: String,
     pub device_index: usize,
     pub dtype: String,
-    /// Precision of f32 products; `None` for the library's default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub precision: Option<Precision>,
-    /// Effort of autotuning kernels, which peers ignore.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub autotune: Option<Autotune>,
+    /// Precision of f32 products, where `None` is the library's default, and effort of autotuning kernels, which peers ignore.
+    #[serde(flatten)]
+    pub kernels: KernelArgs,
 }
 
 /// Requests to a worker.
@@ -70,9 +67,9 @@ pub fn serve(
     run: impl FnOnce(DeviceSpec, Serve<'_>) -> Result<Result<(), String>, DeviceError>,
 ) -> Result<(), Exit> {
     let begun = Instant::now();
-    let spec: Spec = serde_json::from_str(spec).map_err(|error| Exit::Usage(format!("--worker: {error}")))?;
+    let spec: Spec = serde_json::from_str(spec).map_err(|error| usage(format!("--worker: {error}")))?;
     let backend: BackendName = spec.form.parse()?;
-    KernelArgs { precision: spec.precision, autotune: spec.autotune }.set();
+    spec.kernels.set();
     let result = run(DeviceSpec::new(backend, spec.device_index), Serve { spec: &spec, begun })?;
     match result {
         Ok(()) => Ok(()),

@@ -1,30 +1,29 @@
 //! Commands of the program `grove` for BERT's tasks.
 
+use grove::tasks::text::AnswerOptions;
+
 use super::{Task, TextArgs};
 use crate::prelude::*;
 
-/// Implements [`Command`] for options with a method `task` and a field `input`.
+/// Implements [`Command`] for the options of a task, which have a field `input`.
 macro_rules! command {
-    ($($options:ty),*) => {
-        $(impl Command for $options {
-            fn check(&self) -> Result<DeviceSpec, Exit> {
-                self.input.check(&self.task())
+    ($options:ty, $self:ident => $task:expr) => {
+        impl Command for $options {
+            fn check(&$self) -> Result<DeviceSpec, Exit> {
+                $self.input.check(&$task)
             }
 
-            fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-                self.input.run::<B>(&self.task(), device)
+            fn run<B: Backend>(&$self, device: &B::Device) -> Result<Ended, Exit> {
+                $self.input.run::<B>(&$task, device)
             }
-        })*
+        }
     };
 }
-
-command!(Fill, Embed, Search, Tag, Answer);
 
 /// Fills in the masked words of texts.
 #[derive(Parser, Debug)]
 #[command(
     mut_arg("texts", |arg| arg.help("Texts with [MASK] (RoBERTa: <mask>) in place of the words to fill in")),
-    mut_arg("max_length", |arg| arg.help("Maximum length of a text in tokens; longer texts are truncated [default: the model's]")),
     mut_arg("model", |arg| arg.help("Directory, weights file, or hub id [default: a small model that ships with grove]")),
     after_help = "Examples:
   grove fill \"She was very [MASK] to see her sister.\"
@@ -41,17 +40,12 @@ pub struct Fill {
     pub top_k: usize,
 }
 
-impl Fill {
-    fn task(&self) -> Task {
-        Task::FillMask { top_k: Some(self.top_k) }
-    }
-}
+command!(Fill, self => Task::FillMask { top_k: self.top_k });
 
 /// Embeds texts: prints one vector per text, or writes all vectors to a file.
 #[derive(Parser, Debug)]
 #[command(
     mut_arg("texts", |arg| arg.help("Texts to embed")),
-    mut_arg("max_length", |arg| arg.help("Maximum length of a text in tokens; longer texts are truncated [default: the model's]")),
     mut_arg("model", |arg| {
         arg.required(true).help("Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2")
     }),
@@ -74,17 +68,12 @@ pub struct Embed {
     pub prompt_name: Option<String>,
 }
 
-impl Embed {
-    fn task(&self) -> Task {
-        Task::Embed { prompt_name: self.prompt_name.clone(), output: self.output.clone() }
-    }
-}
+command!(Embed, self => Task::Embed { prompt_name: self.prompt_name.clone(), output: self.output.clone() });
 
 /// Ranks texts by semantic similarity to a query.
 #[derive(Parser, Debug)]
 #[command(
     mut_arg("texts", |arg| arg.help("Texts to rank")),
-    mut_arg("max_length", |arg| arg.help("Maximum length of a text in tokens; longer texts are truncated [default: the model's]")),
     mut_arg("model", |arg| {
         arg.required(true).help("Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2")
     }),
@@ -112,11 +101,7 @@ pub struct Search {
     pub prompt_name: Option<String>,
 }
 
-impl Search {
-    fn task(&self) -> Task {
-        Task::Similarity { query: Some(self.query.clone()), top_k: self.top_k, prompt_name: self.prompt_name.clone() }
-    }
-}
+command!(Search, self => Task::Similarity { query: Some(self.query.clone()), top_k: self.top_k, prompt_name: self.prompt_name.clone() });
 
 /// Labels the words of texts, such as names of people and places.
 #[derive(Parser, Debug)]
@@ -142,11 +127,7 @@ pub struct Tag {
     pub stride: usize,
 }
 
-impl Tag {
-    fn task(&self) -> Task {
-        Task::Tokens { stride: Some(self.stride) }
-    }
-}
+command!(Tag, self => Task::Tokens { stride: self.stride });
 
 /// Answers a question with a span of each text.
 #[derive(Parser, Debug)]
@@ -187,13 +168,8 @@ pub struct Answer {
     pub handle_impossible_answer: bool,
 }
 
-impl Answer {
-    fn task(&self) -> Task {
-        Task::Answer {
-            question: self.question.clone(),
-            top_k: Some(self.top_k),
-            stride: Some(self.stride),
-            handle_impossible_answer: self.handle_impossible_answer,
-        }
-    }
-}
+command!(Answer, self => {
+    let &Self { top_k, stride, handle_impossible_answer, .. } = self;
+    let options = AnswerOptions { top_k, stride, handle_impossible_answer, ..AnswerOptions::default() };
+    Task::Answer { question: self.question.clone(), options }
+});

@@ -4,9 +4,9 @@ mod commands;
 mod tasks;
 mod texts;
 
-use grove::{files::directory_at, models::ModelKind, weights::transformer_directory};
+use grove::{files::directory_at, models::ModelKind, tasks::text::AnswerOptions, weights::transformer_directory};
 
-use crate::{kind::check_kind, prelude::*};
+use crate::{inference::InferenceArgs, kind::check_kind, prelude::*};
 pub use commands::{Answer, Embed, Fill, Search, Tag};
 pub(crate) use texts::{Texts, lines_of_file, located, texts};
 
@@ -14,7 +14,14 @@ pub(crate) use texts::{Texts, lines_of_file, located, texts};
 ///
 /// Texts come from the command line, from --file, or from standard input, one per line.
 #[derive(Parser, Debug)]
-#[command(name = "bert", version)]
+#[command(
+    name = "bert",
+    version,
+    mut_arg("max_length", |arg| arg.help(
+        "Maximum length of a text in tokens; answer and tokens split longer texts into windows, other tasks truncate them \
+         [default: 384 for answer, else the model's]"
+    )),
+)]
 pub struct Options {
     /// Task to perform
     #[arg(long, value_enum, default_value_t = TaskName::FillMask)]
@@ -50,6 +57,9 @@ pub struct Options {
     pub stride: Option<usize>,
 }
 
+/// Default overlap of the windows of a long text, in tokens.
+const STRIDE: usize = 128;
+
 /// Texts, model and device of a task.
 #[derive(Args, Debug)]
 pub struct TextArgs {
@@ -66,26 +76,17 @@ pub struct TextArgs {
     #[arg(long)]
     pub model: Option<String>,
 
-    /// LoRA adapter (peft) to add to the model: directory or hub id
-    #[arg(long, value_name = "DIR|ID")]
-    pub adapter: Option<String>,
-
-    /// Device and type.
-    #[command(flatten)]
-    pub device: DeviceArgs,
-
     /// Texts per batch
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub batch_size: usize,
 
-    /// Maximum length of a text in tokens; answer and tokens split longer texts into windows, other tasks truncate them
-    /// [default: 384 for answer, else the model's]
+    /// Maximum length of a text in tokens; longer texts are truncated [default: the model's]
     #[arg(long, value_name = "N")]
     pub max_length: Option<usize>,
 
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
+    /// Adapter, device and output.
+    #[command(flatten)]
+    pub inference: InferenceArgs,
 }
 
 /// Name of a task of BERT.
@@ -111,7 +112,7 @@ pub enum Task {
     /// Fills in masked words.
     FillMask {
         /// Number of words to show for each mask.
-        top_k: Option<usize>,
+        top_k: usize,
     },
     /// Embeds texts.
     Embed {
@@ -137,18 +138,14 @@ pub enum Task {
     /// Labels words.
     Tokens {
         /// Overlap of the windows of a long text, in tokens.
-        stride: Option<usize>,
+        stride: usize,
     },
     /// Answers a question.
     Answer {
         /// The question.
         question: String,
-        /// Number of answers to show.
-        top_k: Option<usize>,
-        /// Overlap of the windows of a long text, in tokens.
-        stride: Option<usize>,
-        /// If true, an empty answer is allowed.
-        handle_impossible_answer: bool,
+        /// Settings of the answers.
+        options: AnswerOptions,
     },
 }
 
@@ -176,16 +173,19 @@ impl Options {
             }
         }
         Ok(match task {
-            FillMask => Task::FillMask { top_k: *top_k },
+            FillMask => Task::FillMask { top_k: top_k.unwrap_or(5) },
             Embed => Task::Embed { prompt_name: prompt_name.clone(), output: None },
             Similarity => Task::Similarity { query: query.clone(), top_k: *top_k, prompt_name: prompt_name.clone() },
             Classify => Task::Classify { top_k: *top_k },
-            Tokens => Task::Tokens { stride: *stride },
+            Tokens => Task::Tokens { stride: stride.unwrap_or(STRIDE) },
             Answer => Task::Answer {
                 question: question.clone().unwrap_or_default(),
-                top_k: *top_k,
-                stride: *stride,
-                handle_impossible_answer: impossible,
+                options: AnswerOptions {
+                    top_k: top_k.unwrap_or(1),
+                    stride: stride.unwrap_or(STRIDE),
+                    handle_impossible_answer: impossible,
+                    ..AnswerOptions::default()
+                },
             },
         })
     }
@@ -232,8 +232,8 @@ impl Encoder {
     /// Opens the model of `--model`, which is downloaded if needed, or the one that ships with grove, and the adapter of
     /// `--adapter`. An adapter's tokenizer replaces the model's.
     pub fn open(model: Option<&str>, adapter: Option<&str>) -> Result<Self, Exit> {
-        let path = resolve(model, "bert-austen", &FilePatterns::model())?;
-        check_kind(&path, &[ModelKind::Bert])?;
+        let path = resolve(model, "bert-austen")?;
+        check_kind(&path, ModelKind::Bert)?;
         let files = with_adapter(&path, adapter)?;
         let directory = directory_at(files.path());
         let encoder = match directory.join("config.json").is_file() {

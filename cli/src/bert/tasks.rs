@@ -38,20 +38,21 @@ impl TextArgs {
     /// Checks the options alone, before any file is read.
     pub(crate) fn check(&self, task: &Task) -> Result<DeviceSpec, Exit> {
         let top_k = match task {
-            Task::FillMask { top_k } | Task::Similarity { top_k, .. } | Task::Classify { top_k } => *top_k,
-            Task::Answer { top_k, .. } => *top_k,
+            Task::FillMask { top_k } | Task::Answer { options: AnswerOptions { top_k, .. }, .. } => Some(*top_k),
+            Task::Similarity { top_k, .. } | Task::Classify { top_k } => *top_k,
             Task::Embed { .. } | Task::Tokens { .. } => None,
         };
         let (top_k, max_length) = (top_k.unwrap_or(1), self.max_length.unwrap_or(1));
         at_least_one([("batch-size", self.batch_size), ("top-k", top_k), ("max-length", max_length)])?;
-        self.device.spec()
+        self.inference.device.spec()
     }
 
     /// Runs a task.
     pub(super) fn run<B: Backend>(&self, task: &Task, device: &B::Device) -> Result<Ended, Exit> {
         let Texts { texts, skipped } = texts(self, task)?;
         let (texts, places): (Vec<_>, Vec<_>) = texts.into_iter().unzip();
-        let Encoder { path, files, config, tokenizer } = Encoder::open(self.model.as_deref(), self.adapter.as_deref())?;
+        let Encoder { path, files, config, tokenizer } =
+            Encoder::open(self.model.as_deref(), self.inference.adapter.as_deref())?;
         let usual = if matches!(task, Task::Answer { .. }) { 384 } else { usize::MAX };
         let most = self.max_length.unwrap_or(usual);
         if let Some(task) = task.head() {
@@ -79,22 +80,14 @@ impl TextArgs {
             loaded: OnceCell::new(),
         };
         let result = match task {
-            Task::FillMask { top_k } => job.fill_mask::<B>(top_k.unwrap_or(5), device),
+            Task::FillMask { top_k } => job.fill_mask::<B>(*top_k, device),
             Task::Embed { prompt_name, output } => job.embed::<B>(prompt_name.as_deref(), output.as_deref(), device),
             Task::Similarity { query, top_k, prompt_name } => {
                 job.similarity::<B>(query.as_ref(), *top_k, prompt_name.as_deref(), device)
             }
             Task::Classify { top_k } => job.classify::<B>(*top_k, device),
-            Task::Tokens { stride } => job.tokens::<B>(stride.unwrap_or(STRIDE), device),
-            Task::Answer { question, top_k, stride, handle_impossible_answer } => {
-                let options = AnswerOptions {
-                    top_k: top_k.unwrap_or(1),
-                    stride: stride.unwrap_or(STRIDE),
-                    handle_impossible_answer: *handle_impossible_answer,
-                    ..AnswerOptions::default()
-                };
-                job.answer::<B>(question, &options, device)
-            }
+            Task::Tokens { stride } => job.tokens::<B>(*stride, device),
+            Task::Answer { question, options } => job.answer::<B>(question, options, device),
         };
         let of_head = || other_task(&path, task.head()?);
         let mut result = result.map_err(|error| of_head().unwrap_or(error))?;
@@ -105,19 +98,15 @@ impl TextArgs {
         if let Some(note) = skipped {
             eprintln!("{note}");
         }
-        if self.model.is_none() && !self.json {
-            tell_small("model", "google-bert/bert-base-uncased");
-        }
-        if self.json {
+        if self.inference.json {
             result["seconds"] = json!(seconds);
             write_json(&result)?;
+        } else if self.model.is_none() {
+            tell_small("model", "google-bert/bert-base-uncased");
         }
         Ok(Ended::Finished)
     }
 }
-
-/// Default overlap of the windows of a long text, in tokens.
-const STRIDE: usize = 128;
 
 struct Job<'a> {
     options: &'a TextArgs,
@@ -139,13 +128,9 @@ impl Job<'_> {
         result.map_err(|error| located(&error, self.places))
     }
 
-    fn dtype(&self) -> Option<grove::tensor::DType> {
-        Some(self.options.device.dtype.into())
-    }
-
-    /// Unwraps a loaded model and starts the timer.
-    fn model<M, R>(&self, loaded: Result<(M, R), ModelError>) -> Result<M, Exit> {
-        let (model, _) = loaded?;
+    /// Loads the model and starts the timer.
+    fn load<B: Backend, M: Pretrained<B>>(&self, device: &B::Device) -> Result<M, Exit> {
+        let (model, _) = self.files.load::<B, M>(device, self.options.inference.dtype())?;
         self.loaded.get_or_init(Instant::now);
         Ok(model)
     }
@@ -183,12 +168,16 @@ impl Job<'_> {
     fn say(&self, text: &str, lines: impl IntoIterator<Item = String>) -> Result<(), Exit> {
         let text = (!matches!(self.task, Task::Answer { .. })).then(|| text.to_owned());
         let mut lines = text.into_iter().chain(lines);
-        if self.options.json { Ok(()) } else { self.bar.suspend(|| lines.try_for_each(|line| write_line(&line))) }
+        if self.options.inference.json {
+            Ok(())
+        } else {
+            self.bar.suspend(|| lines.try_for_each(|line| write_line(&line)))
+        }
     }
 
     fn fill_mask<B: Backend>(&self, top_k: usize, device: &B::Device) -> Result<Value, Exit> {
         self.done(tasks::check_masks(self.batching, self.texts))?;
-        let model = self.model(self.files.load::<B, BertForMaskedLm<B>>(device, self.dtype()))?;
+        let model: BertForMaskedLm<B> = self.load(device)?;
         let filled = self.done(tasks::fill_mask(&model, self.batching, self.texts, top_k))?;
         let line = |found: &Candidate| format!("  {:5.1} %  {}", 100.0 * found.score, found.token);
         let lines = |filled: &Vec<Filled>| {
@@ -205,8 +194,9 @@ impl Job<'_> {
         prompt_name: Option<&str>,
         device: &B::Device,
     ) -> Result<(Vec<Vec<f32>>, Similarity), Exit> {
-        let mut encoder = self.model(SentenceEncoder::<B>::from_path(self.path, device, self.dtype()))?;
-        if let Some(adapter) = self.options.adapter.as_deref().and(self.files.adapter()) {
+        let (mut encoder, _) = SentenceEncoder::<B>::from_path(self.path, device, self.options.inference.dtype())?;
+        self.loaded.get_or_init(Instant::now);
+        if let Some(adapter) = self.options.inference.adapter.as_deref().and(self.files.adapter()) {
             encoder = self.done(encoder.with_adapter(adapter))?;
         }
         let batching = BatchOptions { max_len: self.batching.max_len.min(encoder.max_len), ..self.batching };
@@ -269,7 +259,7 @@ impl Job<'_> {
     }
 
     fn classify<B: Backend>(&self, top_k: Option<usize>, device: &B::Device) -> Result<Value, Exit> {
-        let model = self.model(self.files.load::<B, BertForSequenceClassification<B>>(device, self.dtype()))?;
+        let model: BertForSequenceClassification<B> = self.load(device)?;
         let pairs = self.texts.iter().map(|text| text.split_once('\t').map_or((&**text, None), |(a, b)| (a, Some(b))));
         let pairs: Vec<(&str, Option<&str>)> = pairs.collect();
         let mut labelled = self.done(tasks::classify(&model, self.batching, &pairs))?;
@@ -280,7 +270,7 @@ impl Job<'_> {
     }
 
     fn tokens<B: Backend>(&self, stride: usize, device: &B::Device) -> Result<Value, Exit> {
-        let model = self.model(self.files.load::<B, BertForTokenClassification<B>>(device, self.dtype()))?;
+        let model: BertForTokenClassification<B> = self.load(device)?;
         let found = self.each(|batching, text| tasks::entities(&model, batching, text, stride));
         let line = |part: &Entity| format!("  {:5.1} %  {:8}  {}", 100.0 * part.score, part.label, part.text);
         let lines = |found: &Vec<Entity>| found.iter().map(line).collect();
@@ -288,7 +278,7 @@ impl Job<'_> {
     }
 
     fn answer<B: Backend>(&self, question: &str, options: &AnswerOptions, device: &B::Device) -> Result<Value, Exit> {
-        let model = self.model(self.files.load::<B, BertForQuestionAnswering<B>>(device, self.dtype()))?;
+        let model: BertForQuestionAnswering<B> = self.load(device)?;
         let found = self.each(|batching, text| tasks::answer(&model, batching, question, text, options));
         let line = |answer: &Answer| format!("{:5.1} %  {}", 100.0 * answer.score, answer.text);
         let all = self.tell("answers", found, |answers: &Vec<Answer>| answers.iter().map(line).collect())?;

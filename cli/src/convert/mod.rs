@@ -11,7 +11,7 @@ use grove::{
 };
 
 use crate::{prelude::*, program::is_free};
-use model::{ConvertOptions, Converted, convert_files};
+use model::{Converted, convert_files};
 
 /// Converts a checkpoint to a directory that transformers and grove load, or any tensors to one safetensors file.
 ///
@@ -78,7 +78,7 @@ impl Command for Options {
             let named = self.target.display();
             return Err(failure(format!("{named} is not empty: name another directory, or give --overwrite")));
         }
-        let found = resolve_named(&self.source, &FilePatterns::model())?;
+        let found = resolve_named(&self.source)?;
         let model_files = with_adapter(&found, self.adapter.as_deref())?;
         let directory = directory_at(model_files.path());
         let [target, source] = [&*self.target, directory].map(|place| place.canonicalize().ok());
@@ -90,8 +90,8 @@ impl Command for Options {
             true => Preprocessor::beside(directory)?,
             false => None,
         };
-        let options = ConvertOptions { dtype: self.dtype.map(Dtype::into), max_shard_bytes: self.max_shard_size };
-        let converted = convert_files::<B>(&model_files, &self.target, &options, device)?;
+        let dtype = self.dtype.map(Dtype::into);
+        let converted = convert_files::<B>(&model_files, &self.target, dtype, self.max_shard_size, device)?;
         converted.remarks.iter().for_each(|remark| eprintln!("{remark}"));
         copy_modules(directory, &self.target)?;
         if let Some(preprocessor) = preprocessor {
@@ -113,7 +113,7 @@ impl Options {
         if self.target.exists() && !self.overwrite {
             return Err(failure(format!("{target} exists already: name another file, or give --overwrite")));
         }
-        let files = TensorFiles::open(resolve_named(&self.source, &FilePatterns::model())?)?;
+        let files = TensorFiles::open(resolve_named(&self.source)?)?;
         let (tensors, elements) = convert_tensors(&files, &self.target, self.dtype.map(Dtype::into))?;
         let text = format!("{target}: {}, {}", counted(tensors, "tensor"), counted(elements, "element"));
         let object = json!({ "tensors": tensors, "elements": elements, "file": self.target });

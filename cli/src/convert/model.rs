@@ -10,16 +10,6 @@ use grove::{
 
 use crate::{memory::shortage, prelude::*};
 
-/// Options of [`convert_files`]. [`Default`] keeps the dtype and writes one file.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ConvertOptions {
-    /// Dtype of the weights. `None`: the dtype of most of the checkpoint's parameters; quantized parameters count as
-    /// f16.
-    pub dtype: Option<FloatDType>,
-    /// Maximum size of a file, in bytes; `None` for one file.
-    pub max_shard_bytes: Option<usize>,
-}
-
 /// Result of [`convert_files`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Converted {
@@ -40,18 +30,23 @@ pub struct Converted {
 /// Image models of an architecture that transformers does not have keep their original names. Preprocessing is not
 /// converted.
 ///
+/// - `dtype`: dtype of the weights; `None` for the dtype of most of the checkpoint's parameters, where quantized ones count as
+///   f16
+/// - `max_shard_bytes`: maximum size of a file; `None` for one file
+///
 /// # Errors
 /// The checkpoint cannot be read, or its weights do not fit into memory; the target cannot be written. The tokenizer is
 /// read before anything is written.
 pub fn convert_files<B: Backend>(
     files: &ModelFiles,
     target: &Path,
-    options: &ConvertOptions,
+    dtype: Option<FloatDType>,
+    max_shard_bytes: Option<usize>,
     device: &B::Device,
 ) -> Result<Converted, Exit> {
     let source = files.path();
     let (kind, mut remarks) = (ModelKind::of(source)?, vec![]);
-    let dtype = dtype_of(&files.weights()?, options.dtype)?;
+    let dtype = dtype_of(&files.weights()?, dtype)?;
     let tokenizer = match kind.is_image_classifier() {
         true => None,
         false => match Tokenizer::beside(files.tokenizer()) {
@@ -71,7 +66,7 @@ pub fn convert_files<B: Backend>(
         ));
     }
     let model = cast(model, dtype);
-    model.save_sharded(target, options.max_shard_bytes)?;
+    model.save_sharded(target, max_shard_bytes)?;
     if let Some(tokenizer) = tokenizer {
         tokenizer.save(target)?;
     }
@@ -133,8 +128,7 @@ mod tests {
         let (merged, _) = files.load::<Flex, Gpt2<Flex>>(&device, None).unwrap();
         for (dtype, tolerance) in [(FloatDType::F32, 0.0), (FloatDType::BF16, 1.0 / 256.0)] {
             let target = tempfile::tempdir().unwrap();
-            let options = ConvertOptions { dtype: Some(dtype), ..ConvertOptions::default() };
-            let converted = convert_files::<Flex>(&files, target.path(), &options, &device);
+            let converted = convert_files::<Flex>(&files, target.path(), Some(dtype), None, &device);
             assert!(converted.is_ok_and(|converted| converted.dtype == dtype));
             let (converted, _) = Gpt2::<Flex>::from_path(target.path(), &device, None).unwrap();
             let numbers = |model: &Gpt2<Flex>| -> Vec<f64> {

@@ -1,7 +1,7 @@
 //! Conversation in the terminal.
 
 use grove::tasks::{
-    chat::{ChatSession, chat_template},
+    chat::{ChatSession, Reply, chat_template},
     generation::Finish,
 };
 use std::{
@@ -62,67 +62,43 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
         if line.trim().is_empty() {
             if typed { break } else { continue }
         }
-        match command(&line).filter(|_| options.prompt().is_none()) {
-            Some("/clear") => {
-                session = begin();
-                eprintln!("[the conversation is cleared]");
-                continue;
-            }
-            Some("/help") => {
-                eprintln!("{HELP}");
-                continue;
-            }
-            Some(other) => {
-                let message = format!(
-                    "{other} is not a command; the commands are /clear and /help. To send it as a message, type a space first"
-                );
-                if !typed {
-                    return Err(failure(message));
+        if let Some(command) = command(&line).filter(|_| options.prompt().is_none()) {
+            match command {
+                "/clear" => {
+                    session = begin();
+                    eprintln!("[the conversation is cleared]");
                 }
-                eprintln!("[{message}]");
-                continue;
+                "/help" => eprintln!("{HELP}"),
+                other => {
+                    let message = format!(
+                        "{other} is not a command; the commands are /clear and /help. To send it as a message, type a space first"
+                    );
+                    if !typed {
+                        return Err(failure(message));
+                    }
+                    eprintln!("[{message}]");
+                }
             }
-            None => {}
+            continue;
         }
-        match session.say_within(&line, room) {
+        let dropped = match session.say_within(&line, room) {
             // The user can type another message.
             Err(error) if ask => {
                 eprintln!("{error}");
                 continue;
             }
-            dropped => {
-                let dropped = dropped?;
-                if dropped > 0 {
-                    eprintln!("[the model's context is full: the oldest {} dropped]", counted_were(dropped));
-                }
-                dropped_messages += dropped;
-            }
+            dropped => dropped?,
+        };
+        if dropped > 0 {
+            let were = if dropped == 1 { "message was".into() } else { format!("{dropped} messages were") };
+            eprintln!("[the model's context is full: the oldest {were} dropped]");
         }
+        dropped_messages += dropped;
         if live && !typed {
             write_line(&format!("> {line}"))?;
         }
-        let (begun, mut shown, mut begins) = (Instant::now(), Ok(()), true);
-        let reply = session.reply(&settings, &settings.stop_strings, |piece| {
-            // Some templates leave the space before the reply to the model.
-            let piece = if begins { piece.trim_start() } else { piece };
-            begins &= piece.is_empty();
-            if live && shown.is_ok() {
-                shown = show(piece);
-            }
-            shown.is_ok()
-        })?;
-        shown?;
-        let (tokens, seconds) = (reply.generated.ids.len(), begun.elapsed().as_secs_f64());
-        if live {
-            write_line("")?;
-            let cut = match reply.generated.finish {
-                Finish::Length => ", stopped at --max-new-tokens",
-                Finish::Context => ", stopped because the model's context is full",
-                Finish::Stop | Finish::Callback => "",
-            };
-            eprintln!("[{tokens} tokens in {seconds:.1} s{cut}]");
-        }
-        turns.push(json!({ "user": line, "assistant": reply.text, "tokens": tokens, "seconds": seconds }));
+        let (Reply { text, generated }, seconds) = reply(&mut session, &settings, live)?;
+        turns.push(json!({ "user": line, "assistant": text, "tokens": generated.ids.len(), "seconds": seconds }));
     }
     if turns.is_empty() && !typed {
         return Err(failure(NO_MESSAGE));
@@ -133,9 +109,34 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     Ok(Ended::Finished)
 }
 
-/// Returns `message was` or `4 messages were`.
-fn counted_were(count: usize) -> String {
-    if count == 1 { "message was".into() } else { format!("{count} messages were") }
+/// Generates the reply to the last message, and prints it if `live` is true. Also returns the time in seconds.
+fn reply<B: Backend, M: CausalLm<B>>(
+    session: &mut ChatSession<'_, B, M>,
+    settings: &GenerateOptions,
+    live: bool,
+) -> Result<(Reply, f64), Exit> {
+    let (begun, mut shown, mut begins) = (Instant::now(), Ok(()), true);
+    let reply = session.reply(settings, &settings.stop_strings, |piece| {
+        // Some templates leave the space before the reply to the model.
+        let piece = if begins { piece.trim_start() } else { piece };
+        begins &= piece.is_empty();
+        if live && shown.is_ok() {
+            shown = show(piece);
+        }
+        shown.is_ok()
+    })?;
+    shown?;
+    let (tokens, seconds) = (reply.generated.ids.len(), begun.elapsed().as_secs_f64());
+    if live {
+        write_line("")?;
+        let cut = match reply.generated.finish {
+            Finish::Length => ", stopped at --max-new-tokens",
+            Finish::Context => ", stopped because the model's context is full",
+            Finish::Stop | Finish::Callback => "",
+        };
+        eprintln!("[{tokens} tokens in {seconds:.1} s{cut}]");
+    }
+    Ok((reply, seconds))
 }
 
 /// The commands of a conversation.

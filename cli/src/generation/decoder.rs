@@ -94,8 +94,8 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
         }
         let talk = self.chat.filter(|chat| chat.chat);
         let ships = if talk.is_some() { SHIPPED_CHAT } else { shipped_decoder(F::KIND) };
-        let path = resolve(model.as_deref(), ships, &FilePatterns::model())?;
-        check_kind(&path, &[F::KIND])?;
+        let path = resolve(model.as_deref(), ships)?;
+        check_kind(&path, F::KIND)?;
         let files = with_adapter(&path, adapter.as_deref())?;
         let load_for = |files: &ModelFiles, prompt: usize, rows: Rows| -> Result<F::Model<B>, Exit> {
             self.options.fits::<B, F>(files, prompt, rows)?;
@@ -107,15 +107,13 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
         {
             let load = |prompt, rows| load_for(&files, prompt, Rows::Batch(rows));
             continue_file(generation, (args, file), &files, load)?;
-            self.options.tell_published(F::KIND);
+        } else if let Some(talk) = talk {
+            chat(generation, talk, &files, load)?;
+            self.options.tell_small("chat model", PUBLISHED_CHAT);
             return Ok(Ended::Finished);
+        } else {
+            write(generation, &files, load)?;
         }
-        if let Some(talk) = talk {
-            let ended = chat(generation, talk, &files, load)?;
-            self.options.tell_published_chat();
-            return Ok(ended);
-        }
-        write(generation, &files, load)?;
         self.options.tell_published(F::KIND);
         Ok(Ended::Finished)
     }
@@ -124,24 +122,18 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
 /// Prints the summary of `--summary`: the parameter table and the memory needed.
 pub fn print_summary_of<B: Backend, F: DecoderFamily>(options: &DecoderArgs) -> Result<Ended, Exit> {
     let DecoderArgs { model, device, generation, .. } = options;
-    let resolve = |wanted: &FilePatterns| resolve(model.as_deref(), shipped_decoder(F::KIND), wanted);
     let elsewhere = model.as_deref().filter(|model| !Path::new(model).exists());
-    let preset = <F::Model<B> as Pretrained<B>>::Config::preset;
-    let skeleton = match elsewhere.map(|model| preset(model).map_err(|_| model)) {
-        Some(Ok(config)) => F::Model::<B>::skeleton(&config)?,
-        // The configuration is enough for a model on the hub, if it has one.
-        Some(Err(model)) => {
-            let path = resolve_config(model)?;
-            check_kind(&path, &[F::KIND])?;
-            match path.join("config.json").is_file() {
+    let preset = elsewhere.and_then(|model| <F::Model<B> as Pretrained<B>>::Config::preset(model).ok());
+    let skeleton = match preset {
+        Some(config) => F::Model::<B>::skeleton(&config)?,
+        None => {
+            let path = elsewhere.map_or_else(|| resolve(model.as_deref(), shipped_decoder(F::KIND)), resolve_config)?;
+            check_kind(&path, F::KIND)?;
+            // The configuration is enough for a model on the hub, if it has one.
+            match elsewhere.is_some() && path.join("config.json").is_file() {
                 true => F::Model::<B>::skeleton(&PretrainedConfig::from_file(path)?)?,
                 false => F::Model::<B>::skeleton_at(path, device.dtype.wanted())?,
             }
-        }
-        None => {
-            let path = resolve(&FilePatterns::model())?;
-            check_kind(&path, &[F::KIND])?;
-            F::Model::<B>::skeleton_at(path, device.dtype.wanted())?
         }
     };
     let summary = ModelSummary::new(&skeleton, generation.new_positions())?;
@@ -182,16 +174,14 @@ impl DecoderArgs {
 
     /// Suggests a published model after text was generated with the small model that ships.
     pub fn tell_published(&self, kind: ModelKind) {
-        let told = self.model.is_none() && !self.generation.score && !self.generation.json;
-        if let Some((.., published)) = models_of(kind).filter(|_| told) {
-            tell_small("model", published);
+        if let Some((.., published)) = models_of(kind) {
+            self.tell_small("model", published);
         }
     }
 
-    /// Suggests a published model after a conversation with the small model that ships.
-    fn tell_published_chat(&self) {
-        if self.model.is_none() && !self.generation.json {
-            tell_small("chat model", PUBLISHED_CHAT);
+    fn tell_small(&self, model: &str, published: &str) {
+        if self.model.is_none() && !self.generation.score && !self.generation.json {
+            tell_small(model, published);
         }
     }
 }

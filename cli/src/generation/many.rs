@@ -11,7 +11,7 @@ use crate::{
     bert::{Texts, lines_of_file},
     labelled::is_table,
     prelude::*,
-    program::progress_bar,
+    program::{progress_bar, write_csv},
     training::need,
 };
 
@@ -39,13 +39,7 @@ pub struct FileArgs {
     pub text_column: Option<String>,
 
     /// Number of prompts that are continued at the same time; the next ones enter the batch as others end [default: 16]
-    #[arg(
-        long,
-        value_name = "N",
-        requires = "file",
-        allow_negative_numbers = true,
-        help_heading = "Prompts of a file"
-    )]
+    #[arg(long, value_name = "N", requires = "file", help_heading = "Prompts of a file")]
     pub batch_size: Option<usize>,
 
     /// Write the prompts with their texts to this file, .jsonl or .csv, instead of printing them
@@ -207,8 +201,7 @@ fn write_texts(output: Option<&Path>, all: &[Continued], json: bool, mut object:
         write_output(output, all)?;
         object["output"] = json!(output);
         let written = format!("{} has {}", output.display(), counted(all.len(), "text"));
-        report(json, &object, &written)?;
-        return Ok(());
+        return report(json, &object, &written).map(drop);
     }
     if json {
         object["texts"] = all.iter().map(Continued::object).collect();
@@ -221,24 +214,21 @@ fn write_texts(output: Option<&Path>, all: &[Continued], json: bool, mut object:
 
 /// Writes texts to a file, in the format of its extension.
 fn write_output(file: &Path, all: &[Continued]) -> Result<(), Exit> {
-    grove::files::write_atomically(file, |writer| match Format::of(file) {
-        Some(Format::Csv) => {
-            let mut csv = csv::Writer::from_writer(writer);
-            csv.write_record(["prompt", "text", "tokens", "finish"])?;
-            for Continued { prompt, text, generated: Generated { ids, finish }, .. } in all {
-                csv.write_record([prompt.as_str(), text, &ids.len().to_string(), reason(*finish)])?;
-            }
-            csv.flush()
-        }
-        _ => all.iter().try_for_each(|text| writeln!(writer, "{}", text.object())),
-    })?;
-    Ok(())
+    if Format::of(file) == Some(Format::Csv) {
+        let row = |Continued { prompt, text, generated: Generated { ids, finish }, .. }: &Continued| {
+            vec![prompt.clone(), text.clone(), ids.len().to_string(), reason(*finish).into()]
+        };
+        return write_csv(file, ["prompt", "text", "tokens", "finish"], all.iter().map(row));
+    }
+    Ok(grove::files::write_atomically(file, |writer| {
+        all.iter().try_for_each(|text| writeln!(writer, "{}", text.object()))
+    })?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::GenerateCommand;
+    use crate::generation::GenerateCommand;
 
     #[derive(Parser)]
     struct Words {

@@ -1,6 +1,7 @@
 //! Text generation, from the prompt to the printed continuation.
 
 pub mod chat;
+mod command;
 pub mod decoder;
 pub mod many;
 mod options;
@@ -13,6 +14,7 @@ use grove::{
 use std::time::Instant;
 
 use crate::{input, prelude::*};
+pub use command::GenerateCommand;
 pub use options::GenerationArgs;
 pub use speak::Write;
 
@@ -38,7 +40,7 @@ pub fn write<B: Backend, M: TraceableLm<B>>(
     let draft = options.draft.as_deref();
     let draft = draft
         .map(|draft| {
-            let draft = resolve_named(draft, &FilePatterns::model())?;
+            let draft = resolve_named(draft)?;
             prompt.same_tokens(files.path(), &draft)?;
             load(&ModelFiles::at(draft)?, prompt.ids.len())
         })

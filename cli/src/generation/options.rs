@@ -6,14 +6,12 @@ use crate::{
 };
 
 /// Default sampling, if neither the options nor the model's files set it.
-pub const DEFAULT_SAMPLING: Sampling =
+const DEFAULT_SAMPLING: Sampling =
     Sampling { temperature: 0.8, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0 };
-
-/// Default maximum number of new tokens, if neither the options nor the model's files set it.
-pub const MAX_NEW_TOKENS: usize = 128;
 
 /// Prompt and generation settings.
 #[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
 pub struct GenerationArgs {
     #[command(flatten)]
     given: Given,
@@ -31,33 +29,33 @@ pub struct GenerationArgs {
     pub prompt_ids: Option<Vec<u32>>,
 
     /// Maximum number of new tokens [default: generation_config.json, or 128]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Generation")]
+    #[arg(long, value_name = "N", help_heading = "Generation")]
     pub max_new_tokens: Option<usize>,
 
     /// Sampling temperature; 0 always takes the most likely token [default: 0.8]
     ///
     /// The defaults of this and the following sampling options come from the model's generation_config.json, if it has them.
-    #[arg(long, value_name = "T", allow_negative_numbers = true, help_heading = "Generation")]
+    #[arg(long, value_name = "T", help_heading = "Generation")]
     pub temperature: Option<f32>,
 
     /// Sample among the K most probable tokens; 0 samples among all
-    #[arg(long, value_name = "K", allow_negative_numbers = true, help_heading = "Generation")]
+    #[arg(long, value_name = "K", help_heading = "Generation")]
     pub top_k: Option<usize>,
 
     /// Sample among the most probable tokens whose probabilities add up to P
-    #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = "Generation")]
+    #[arg(long, value_name = "P", help_heading = "Generation")]
     pub top_p: Option<f32>,
 
     /// Sample among the tokens that have at least P times the probability of the most probable one
-    #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = "Generation")]
+    #[arg(long, value_name = "P", help_heading = "Generation")]
     pub min_p: Option<f32>,
 
     /// Penalty for tokens that have already occurred; 1 disables it [default: 1]
-    #[arg(long, value_name = "R", allow_negative_numbers = true, help_heading = "Generation")]
+    #[arg(long, value_name = "R", help_heading = "Generation")]
     pub repetition_penalty: Option<f32>,
 
     /// Number of continuations to generate
-    #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true, help_heading = "Generation")]
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation")]
     pub samples: usize,
 
     /// Stop before this text; can be given several times
@@ -69,18 +67,11 @@ pub struct GenerationArgs {
     pub ignore_eos: bool,
 
     /// Random seed
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true, help_heading = "Generation")]
+    #[arg(long, default_value_t = 0, help_heading = "Generation")]
     pub seed: u64,
 
     /// Generate N times and report the last; the first includes compiling a GPU's kernels
-    #[arg(
-        long,
-        default_value_t = 1,
-        value_name = "N",
-        allow_negative_numbers = true,
-        help_heading = "Generation",
-        conflicts_with = "score"
-    )]
+    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "score", help_heading = "Generation")]
     pub repeat: usize,
 
     /// Compile the decoding step, once for each cache size
@@ -92,7 +83,7 @@ pub struct GenerationArgs {
     pub score: bool,
 
     /// Distance between the windows of a text longer than the context, in tokens; with --score [default: half the context]
-    #[arg(long, value_name = "N", requires = "score", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", requires = "score")]
     pub stride: Option<usize>,
 
     /// Print one JSON object
@@ -110,7 +101,6 @@ pub struct GenerationArgs {
         default_value_t = 4,
         value_parser = draft_tokens,
         requires = "draft",
-        allow_negative_numbers = true,
         help_heading = "Draft"
     )]
     pub draft_tokens: usize,
@@ -139,7 +129,8 @@ impl GenerationArgs {
 
     /// Returns the number of cache positions of the new tokens, over all rows.
     pub fn new_positions(&self) -> usize {
-        self.max_new_tokens.unwrap_or(MAX_NEW_TOKENS).saturating_mul(self.samples)
+        let tokens = self.max_new_tokens.unwrap_or(GenerateOptions::default().max_new_tokens);
+        tokens.saturating_mul(self.samples)
     }
 
     /// Returns the settings of the generation. Settings missing from the options come from the model's files.

@@ -49,7 +49,7 @@ impl Prompt {
             // Ends the line of the text, so that the error starts a new one.
             write_line("")?;
         }
-        let (generated, drafted, times) = written?;
+        let (generated, drafted, timing) = written?;
         if let Some(error) = broken {
             return Err(error);
         }
@@ -60,7 +60,6 @@ impl Prompt {
             }
         }
 
-        let Timing { seconds, first_token_seconds, tokens_per_second } = times;
         if options.json {
             let one_or_all = |mut all: Vec<Value>| if all.len() == 1 { all.remove(0) } else { all.into() };
             return write_json(&json!({
@@ -68,9 +67,9 @@ impl Prompt {
                 "generated_ids": one_or_all(generated.iter().map(|row| json!(row.ids)).collect()),
                 "finish": one_or_all(generated.iter().map(|row| json!(reason(row.finish))).collect()),
                 "text": one_or_all(texts.iter().map(|text| json!(text.as_ref().map(TextStream::text))).collect()),
-                "tokens_per_second": tokens_per_second,
-                "first_token_seconds": first_token_seconds,
-                "seconds": seconds,
+                "tokens_per_second": timing.tokens_per_second,
+                "first_token_seconds": timing.first_token_seconds,
+                "seconds": timing.seconds,
                 "first_run": first_run,
                 "load_seconds": load_seconds,
                 "draft": drafted,
@@ -85,22 +84,26 @@ impl Prompt {
         } else {
             write_line("")?;
         }
-        let count: usize = generated.iter().map(|row| row.ids.len()).sum();
-        let is = |finish| generated.iter().any(|row| row.finish == finish);
-        let ended = match (is(Finish::Callback), is(Finish::Stop), is(Finish::Context)) {
-            (true, ..) => ", stopped at a stop string",
-            (_, true, _) => ", stopped at an end token",
-            (.., true) => ", stopped because the model's context is full: --max-new-tokens is too large for it",
-            _ => "",
-        };
-        let speed = tokens_per_second.map_or_else(String::new, |speed| format!(", {speed:.1} tokens per second"));
-        let draft = drafted.map_or_else(String::new, |Drafted { proposed, accepted }| {
-            format!("; {accepted} of {proposed} draft tokens were accepted")
-        });
-        let count = counted(count, "token");
-        eprintln!("[{count}{ended}; loaded in {load_seconds:.2} s{speed}{draft}]");
+        eprintln!("[{}]", describe(&generated, &timing, drafted, load_seconds));
         Ok(())
     }
+}
+
+/// Describes a generation: its size, the reason why it ended, and its speed.
+fn describe(generated: &[Generated], timing: &Timing, drafted: Option<Drafted>, load_seconds: f64) -> String {
+    let tokens = generated.iter().map(|row| row.ids.len()).sum();
+    let is = |finish| generated.iter().any(|row| row.finish == finish);
+    let ended = match (is(Finish::Callback), is(Finish::Stop), is(Finish::Context)) {
+        (true, ..) => ", stopped at a stop string",
+        (_, true, _) => ", stopped at an end token",
+        (.., true) => ", stopped because the model's context is full: --max-new-tokens is too large for it",
+        _ => "",
+    };
+    let speed = timing.tokens_per_second.map_or_else(String::new, |speed| format!(", {speed:.1} tokens per second"));
+    let draft = drafted.map_or_else(String::new, |Drafted { proposed, accepted }| {
+        format!("; {accepted} of {proposed} draft tokens were accepted")
+    });
+    format!("{}{ended}; loaded in {load_seconds:.2} s{speed}{draft}", counted(tokens, "token"))
 }
 
 /// Returns the reason why a text ended, for JSON.

@@ -27,8 +27,8 @@ pub use gpt2::Gpt2Options;
 pub use llama::LlamaOptions;
 pub use options::LanguageArgs;
 pub(crate) use options::{TextColumn, check_resumed, context};
-pub(crate) use prepare::encode_text;
 use prepare::{Prepared, prepare};
+pub(crate) use prepare::{encode_text, existing_tokenizer};
 pub use rnn::{LmOptions, RnnSizes};
 
 /// Options of a command that trains a language model.
@@ -133,7 +133,8 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         let config = config_json(model.config())?;
         let (model, trainable) = options.adapted(model, O::LORA_TARGETS, "")?;
         let settings = options
-            .trained_settings()
+            .lora
+            .settings()
             .with_model(&config)
             .with("context", context)
             .with("vocabulary", model.vocab_size())

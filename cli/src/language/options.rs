@@ -1,11 +1,11 @@
 //! Options of training a language model.
 
-use grove::{layers::lora, models::peft::save_adapters, optim::except, train::data::records::is_record_file};
+use grove::{layers::lora, models::peft::save_adapters, train::data::records::is_record_file};
 use std::fmt::Display;
 
 use crate::{
     prelude::*,
-    training::{check_lora, check_rank, need},
+    training::{LoraArgs, need},
 };
 
 /// Default context length in tokens, if neither the options nor the model set it.
@@ -36,6 +36,9 @@ impl TextColumn {
 
 /// Model, data and hyperparameters.
 #[derive(Args, Debug)]
+#[command(mut_arg("lora_targets", |arg| {
+    arg.help("Linear layers that get an adapter [default: the projections to queries and values]")
+}))]
 pub struct LanguageArgs {
     /// Text files, .jsonl or .parquet files, or folders of either. A text file is one document, as is each record of the others.
     /// Or one token file, .tokens
@@ -66,22 +69,9 @@ pub struct LanguageArgs {
     #[arg(long, value_name = "DIR|ID", requires = "model", help_heading = "Model")]
     pub adapter: Option<String>,
 
-    /// Parameters of --model that are not trained, by path: "wte.**,h.0.**" of a GPT-2
-    #[arg(long, value_delimiter = ',', value_name = "PATTERNS", requires = "model", help_heading = "Model")]
-    pub freeze: Vec<String>,
-
-    /// Freeze --model and train adapters of this rank in it (LoRA). The run gets the merged model and, in adapter/, the
-    /// adapters in peft's format
-    #[arg(long, value_name = "RANK", requires = "model", help_heading = "Model")]
-    pub lora_rank: Option<usize>,
-
-    /// Scale of the adapters: their product is multiplied by this over the rank [default: twice the rank]
-    #[arg(long, value_name = "ALPHA", requires = "lora_rank", help_heading = "Model")]
-    pub lora_alpha: Option<f64>,
-
-    /// Linear layers that get an adapter [default: the projections to queries and values]
-    #[arg(long, value_delimiter = ',', value_name = "PATTERNS", requires = "lora_rank", help_heading = "Model")]
-    pub lora_targets: Vec<String>,
+    /// Frozen parameters and LoRA adapters.
+    #[command(flatten)]
+    pub lora: LoraArgs,
 
     /// Context length in tokens [default: that of the model or --config, else 128]
     #[arg(long, value_name = "N", help_heading = "Model")]
@@ -110,14 +100,14 @@ impl LanguageArgs {
         let of_model = [
             ("evaluate", self.evaluate),
             ("adapter", self.adapter.is_some()),
-            ("freeze", !self.freeze.is_empty()),
-            ("lora-rank", self.lora_rank.is_some()),
+            ("freeze", !self.lora.freeze.is_empty()),
+            ("lora-rank", self.lora.lora_rank.is_some()),
         ];
         need("model", self.model.is_some(), of_model)?;
         self.run.check()?;
-        self.run.training.check_held_out("val-fraction", self.val_fraction)?;
+        self.run.training.check_val_fraction(self.val_fraction)?;
         self.run.training.check_keep(&["loss"])?;
-        check_lora(self.lora_rank, self.lora_alpha)?;
+        self.lora.check()?;
         self.column.check(self.data.iter().chain(&self.held_out))?;
         fraction([("dropout", self.dropout.unwrap_or(0.0))])?;
         at_least_one([("context", self.context.unwrap_or(1))])
@@ -126,15 +116,6 @@ impl LanguageArgs {
     /// Returns the data files, by default the text that ships with grove.
     pub fn data(&self) -> Vec<PathBuf> {
         if self.data.is_empty() { vec![shipped("gpt2-austen/held_out.txt")] } else { self.data.clone() }
-    }
-
-    /// Settings of a run that decide what is trained.
-    pub fn trained_settings(&self) -> RunSettings {
-        RunSettings::new()
-            .with("freeze", self.freeze.join(","))
-            .with_option("lora-rank", self.lora_rank)
-            .with_option("lora-alpha", self.lora_alpha)
-            .with("lora-targets", self.lora_targets.join(","))
     }
 
     /// Returns the model with the adapters of `--lora-rank`, and a filter of the trained leaves; `None` for all parameters.
@@ -147,25 +128,21 @@ impl LanguageArgs {
         targets: &[&str],
         prefix: &str,
     ) -> Result<(M, Option<Filter<B>>), Exit> {
-        let frozen =
-            |model: &M| except(model, &self.freeze, prefix).map_err(|error| usage(format!("--freeze: {error}")));
-        check_rank(self.lora_rank, &model)?;
-        let Some(rank) = self.lora_rank else {
-            let filter = if self.freeze.is_empty() { None } else { Some(frozen(&model)?) };
+        let LoraArgs { freeze, lora_rank, lora_targets, .. } = &self.lora;
+        self.lora.check_rank(&model)?;
+        let Some(rank) = *lora_rank else {
+            let filter = if freeze.is_empty() { None } else { Some(self.lora.unfrozen(&model, prefix)?) };
             return Ok((model, filter));
         };
-        if targets.is_empty() && self.lora_targets.is_empty() {
+        if targets.is_empty() && lora_targets.is_empty() {
             return Err(usage(
                 "--lora-rank: this model has no default layers for adapters: name its linear layers with --lora-targets",
             ));
         }
-        let named = self.lora_targets.iter().map(String::as_str);
-        let targets: Vec<&str> = if self.lora_targets.is_empty() { targets.to_vec() } else { named.collect() };
-        let alpha = self.lora_alpha.unwrap_or(2.0 * rank as f64);
-        let key = Key::new(self.run.seed).fold_in(5);
-        let model =
-            lora::add(model, &targets, rank, alpha, key).map_err(|error| usage(format!("--lora-targets: {error}")))?;
-        let filter = frozen(&model)? & lora::trainable();
+        let named = lora_targets.iter().map(String::as_str);
+        let targets: Vec<&str> = if lora_targets.is_empty() { targets.to_vec() } else { named.collect() };
+        let model = self.lora.with_adapters(model, &targets, rank, Key::new(self.run.seed).fold_in(5))?;
+        let filter = self.lora.unfrozen(&model, prefix)? & lora::trainable();
         Ok((model, Some(filter)))
     }
 
@@ -176,7 +153,7 @@ impl LanguageArgs {
         prefix: &str,
         directory: &Path,
     ) -> Result<(), ModelError> {
-        if self.lora_rank.is_some() {
+        if self.lora.lora_rank.is_some() {
             let names = M::published_names(model.config());
             let adapters = directory.with_file_name("adapter");
             save_adapters(&model, &names, prefix, self.model.as_deref(), adapters)?;

@@ -36,11 +36,11 @@ pub fn prepare<B: Backend, O: LanguageOptions>(
     let held_out =
         if options.held_out.is_empty() { None } else { Some(read(&options.held_out, options.column.name())?) };
     let resumed = output.tokenizer()?;
-    let source = options.model.as_deref().map(|model| resolve_named(model, &FilePatterns::model())).transpose()?;
+    let source = options.model.as_deref().map(resolve_named).transpose()?;
     let (mut model, tokenizer) = match &source {
         Some(path) => {
-            check_kind(path, &[O::KIND])?;
-            existing(options, path, resumed, device)?
+            check_kind(path, O::KIND)?;
+            existing(options, path, resumed, &data, device)?
         }
         None => {
             let tokenizer = new_tokenizer(resumed, options.tokenizer.as_deref(), || match &data {
@@ -109,6 +109,7 @@ fn existing<B: Backend, M: Pretrained<B>>(
     options: &LanguageArgs,
     path: &Path,
     resumed: Option<Tokenizer>,
+    data: &LmText,
     device: &B::Device,
 ) -> Result<(M, Option<Tokenizer>), Exit> {
     let files = with_adapter(path, options.adapter.as_deref())?;
@@ -124,14 +125,19 @@ fn existing<B: Backend, M: Pretrained<B>>(
     // Trained weights are f32 whatever the file's type, because updates are too small for 16 bits. `--dtype` is the compute type.
     let dtype = (!options.evaluate).then_some(DType::F32);
     let (model, _) = files.load::<B, M>(device, dtype)?;
-    let tokenizer = match (resumed, &options.tokenizer) {
-        (Some(tokenizer), _) => Some(tokenizer),
-        (None, Some(path)) => Some(Tokenizer::from_path(path)?),
-        (None, None) => match Tokenizer::beside(files.tokenizer()) {
-            Ok(tokenizer) => Some(tokenizer),
-            Err(_) if options.data.iter().any(|file| LmText::is_token_file(file)) => None,
-            Err(error) => return Err(failure(format!("{error}; give its path with --tokenizer"))),
-        },
+    let tokenizer = match resumed {
+        Some(tokenizer) => Some(tokenizer),
+        None => existing_tokenizer(options.tokenizer.as_deref(), &files, data)?,
     };
     Ok((model, tokenizer))
+}
+
+/// Returns the tokenizer of `--tokenizer` or of a model; `None` if the data is a token file and the model has no tokenizer.
+pub fn existing_tokenizer(named: Option<&Path>, model: &ModelFiles, data: &LmText) -> Result<Option<Tokenizer>, Exit> {
+    match named.map_or_else(|| Tokenizer::beside(model.tokenizer()), Tokenizer::from_path) {
+        Ok(tokenizer) => Ok(Some(tokenizer)),
+        Err(error) if named.is_some() => Err(error.into()),
+        Err(_) if matches!(data, LmText::Tokens(_)) => Ok(None),
+        Err(error) => Err(failure(format!("{error}; give its path with --tokenizer"))),
+    }
 }

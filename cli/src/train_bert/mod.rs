@@ -99,14 +99,14 @@ impl Command for Options {
         let (output, batch_size) = (run.directory()?, run.training.batch_size);
         let (model, tokenizer, (training, held_out)) = self.prepare::<B>(&output, device)?;
         let masking = Masking { rate: self.mask, ..masking(&tokenizer, &model)? };
-        let score = |model: &BertForMaskedLm<B>, texts: &[TextIds]| masked_lm_score(model, texts, &masking, batch_size);
         if language.evaluate {
             return print_masked_evaluation(&model, &tokenizer, &training, batch_size, run.json);
         }
         let (key, config) = (Key::new(run.seed), model.bert.config.to_json().into());
         let (model, trainable) = language.adapted(model, &LORA_TARGETS, "bert.")?;
         let settings = language
-            .trained_settings()
+            .lora
+            .settings()
             .with_model(&config)
             .with("mask", self.mask)
             .with("layers", self.layers)
@@ -127,8 +127,8 @@ impl Command for Options {
         let task = MaskedLmTask { masking: &masking, held_out: &held_out, batch_size, jit: run.jit };
         let fitted = fit_masked_lm(model, &optimizer, data, task, job.key, settings)?;
         let (model, summary) = job.save(fitted, |model, directory| language.save_adapted(model, "", directory))?;
-        let found = summary.run.held_out_loss.map(|_| score(&model, &held_out)).transpose()?;
-        let accuracy = found.map(|found| found.accuracy);
+        let score = || masked_lm_score(&model, &held_out, &masking, batch_size);
+        let accuracy = summary.run.held_out_loss.map(|_| score()).transpose()?.map(|score| score.accuracy);
         summary.report(run, "masked token", ("accuracy", accuracy), |accuracy| {
             format!("{:.1} % of masked tokens", 100.0 * accuracy)
         })

@@ -3,6 +3,7 @@
 #[cfg(not(test))]
 mod anchor;
 mod job;
+mod lora;
 mod optimizer;
 mod options;
 mod report;
@@ -12,9 +13,8 @@ mod settings;
 #[doc(hidden)]
 pub use anchor::optimizer_anchors;
 pub use job::{Job, Setup, new_model, new_tokenizer, with_new_parameters};
+pub use lora::LoraArgs;
 pub use optimizer::Given;
-pub use options::{
-    RunArgs, TrainingArgs, at_least_one, check_layer_decay, check_lora, check_rank, fraction, need, not_negative,
-};
+pub use options::{RunArgs, TrainingArgs, at_least_one, check_layer_decay, fraction, need, not_negative};
 pub use report::Summary;
 pub use settings::config_json;

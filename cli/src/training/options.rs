@@ -238,18 +238,14 @@ impl TrainingArgs {
         }
     }
 
-    /// Checks the held-out fraction of the data, an option called `name`, against `--patience` and `--keep`.
-    pub fn check_held_out(&self, name: &'static str, held_out: f64) -> Result<(), Exit> {
-        fraction([(name, held_out)])?;
-        if held_out > 0.0 {
-            return Ok(());
-        }
-        if self.patience.is_some() {
-            return Err(usage(format!("--patience needs an evaluation, but --{name} is 0")));
-        }
+    /// Checks the held-out fraction of the data against `--patience` and `--keep`.
+    pub fn check_val_fraction(&self, held_out: f64) -> Result<(), Exit> {
+        fraction([("val-fraction", held_out)])?;
         match self.keep {
+            _ if held_out > 0.0 => Ok(()),
+            _ if self.patience.is_some() => Err(usage("--patience needs an evaluation, but --val-fraction is 0")),
             KeepModel::Last | KeepModel::Lowest("loss") => Ok(()),
-            keep => Err(usage(format!("--keep {keep} needs an evaluation, but --{name} is 0"))),
+            keep => Err(usage(format!("--keep {keep} needs an evaluation, but --val-fraction is 0"))),
         }
     }
 }
@@ -279,26 +275,6 @@ pub fn fraction(options: impl IntoIterator<Item = (&'static str, f64)>) -> Resul
 /// Rejects values of 0.
 pub fn at_least_one(options: impl IntoIterator<Item = (&'static str, usize)>) -> Result<(), Exit> {
     check(options, |value| value > 0, "at least 1")
-}
-
-/// Rejects a `--lora-rank` or `--lora-alpha` that is not positive.
-pub fn check_lora(rank: Option<usize>, alpha: Option<f64>) -> Result<(), Exit> {
-    at_least_one([("lora-rank", rank.unwrap_or(1))])?;
-    match alpha.is_some_and(|alpha| !(alpha > 0.0 && alpha.is_finite())) {
-        true => Err(usage("--lora-alpha must be a number greater than 0")),
-        false => Ok(()),
-    }
-}
-
-/// Rejects a `--lora-rank` above the rank of the model's matrices. A mistyped rank would exhaust the memory.
-pub fn check_rank<B: Backend>(rank: Option<usize>, model: &impl Tree<B>) -> Result<(), Exit> {
-    let leaves = tree::leaves(model);
-    let matrices = leaves.iter().map(|(_, leaf)| leaf.shape()).filter(|shape| shape.len() == 2);
-    let most = matrices.filter_map(|shape| shape.iter().min().copied()).max().unwrap_or(usize::MAX);
-    match rank.filter(|rank| *rank > most) {
-        Some(rank) => Err(usage(format!("--lora-rank is {rank}, but the model's matrices have at most rank {most}"))),
-        None => Ok(()),
-    }
 }
 
 /// Rejects a `--layer-decay` outside `(0, 1]`.

@@ -24,9 +24,9 @@ impl Summary {
     }
 
     /// Prints the results as JSON with the additional `measures`, or as a table with `more_rows`, whose loss is per `unit`.
-    fn print(
+    pub fn report_rows(
         &self,
-        json: bool,
+        run: &RunArgs,
         measures: impl IntoIterator<Item = (&'static str, Value)>,
         unit: &str,
         more_rows: Vec<(String, String)>,
@@ -49,7 +49,7 @@ impl Summary {
             None if !self.saved => add("model", "not saved; --output DIR saves it".into()),
             None => {}
         }
-        report(json, &object, &summary_table(&rows))?;
+        report(run.json, &object, &summary_table(&rows))?;
         Ok(self.run.ended)
     }
 
@@ -62,18 +62,7 @@ impl Summary {
         text: impl Fn(f64) -> String,
     ) -> Result<Ended, Exit> {
         let row = value.map(|value| (name.to_owned(), text(value)));
-        self.print(run.json, [(name, value.into())], unit, row.into_iter().collect())
-    }
-
-    /// Prints the results of a run: as JSON with the fields of `scripts`, or as a table with additional rows.
-    pub fn report_rows(
-        &self,
-        run: &RunArgs,
-        unit: &str,
-        rows: Vec<(String, String)>,
-        scripts: impl IntoIterator<Item = (&'static str, Value)>,
-    ) -> Result<Ended, Exit> {
-        self.print(run.json, scripts, unit, rows)
+        self.report_rows(run, [(name, value.into())], unit, row.into_iter().collect())
     }
 
     /// Prints the results of a classifier and saves the confusion matrix as an image. JSON has the fields of `scripts`; the table
@@ -92,7 +81,7 @@ impl Summary {
         let accuracy = score.map(|score| score.confusion.accuracy());
         let row = accuracy.map(|accuracy| ("accuracy".to_owned(), format!("{:.decimals$} %", 100.0 * accuracy)));
         let scripts = [("accuracy", accuracy.into())].into_iter().chain(scripts);
-        let ended = self.print(run.json, scripts, unit, row.into_iter().collect())?;
+        let ended = self.report_rows(run, scripts, unit, row.into_iter().collect())?;
         if let Some(score) = score.filter(|_| !run.json) {
             write_line(&format!("\n{}", score.confusion.table()))?;
         }

@@ -48,7 +48,7 @@ impl RunArgs {
     fn settings(&self) -> Result<RunSettings, Exit> {
         let training = &self.training;
         let optimizer = training.configuration(&Schedule::from(training.learning_rate))?;
-        let settings = RunSettings::new()
+        Ok(RunSettings::new()
             .with("seed", self.seed)
             .with_option("jit", self.jit.then_some(true))
             .with("dtype", self.device.dtype.name())
@@ -60,8 +60,7 @@ impl RunArgs {
             .with("weight-decay", training.weight_decay)
             .with("beta2", training.beta2)
             .with("clip", training.clip)
-            .with_option("optimizer", optimizer.map(|config| json!(config)));
-        Ok(settings)
+            .with_option("optimizer", optimizer.map(|config| json!(config))))
     }
 
     /// Returns the options of [`fit`](grove::train::fit), except those that depend on the data or on the lock of the directory.

@@ -9,7 +9,11 @@ use grove::{
 };
 
 use super::preprocessor_of;
-use crate::{prelude::*, program::progress_bar};
+use crate::{
+    inference::InferenceArgs,
+    prelude::*,
+    program::{progress_bar, write_csv},
+};
 
 /// Limits of image sizes.
 #[derive(Args, Debug, Clone, Copy)]
@@ -54,31 +58,24 @@ pub struct ClassifyArgs {
     #[arg(long, value_name = "NAME")]
     pub preprocess: Option<String>,
 
-    /// LoRA adapter (peft) to add to the model: directory or hub id
-    #[arg(long, value_name = "DIR|ID")]
-    pub adapter: Option<String>,
-
     /// Limits of image sizes.
     #[command(flatten)]
     pub sizes: SizeArgs,
-
-    /// Device and type.
-    #[command(flatten)]
-    pub device: DeviceArgs,
 
     /// Write the most probable class of each image to this CSV file, with the columns image, label and score
     #[arg(long, value_name = "FILE.csv", conflicts_with = "top_k")]
     pub output: Option<PathBuf>,
 
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
+    /// Adapter, device and output.
+    #[command(flatten)]
+    pub inference: InferenceArgs,
 }
 
 impl ClassifyArgs {
-    /// Checks the options alone, before any file is read.
-    pub fn check(&self) -> Result<(), Exit> {
-        at_least_one([("top-k", self.top_k), ("batch-size", self.batch_size)])
+    /// Checks the options alone, before any file is read. Returns the device, which may not exist.
+    pub fn check(&self) -> Result<DeviceSpec, Exit> {
+        at_least_one([("top-k", self.top_k), ("batch-size", self.batch_size)])?;
+        self.inference.device.spec()
     }
 
     /// Returns the given images and folders, or an image that ships with grove.
@@ -152,9 +149,9 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     device: &B::Device,
     mut look: impl FnMut(&M, &Preprocessor, &NamedImage) -> Result<(), Exit>,
 ) -> Result<(), Exit> {
-    let files = with_adapter(path, options.adapter.as_deref())?;
+    let files = options.inference.files(path)?;
     let path = files.path();
-    let (model, _) = files.load::<B, M>(device, Some(options.device.dtype.into()))?;
+    let (model, _) = files.load::<B, M>(device, options.inference.dtype())?;
     let named = path.display();
     if model.labels().is_empty() {
         return Err(failure(format!(
@@ -183,7 +180,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
         let found = options.predict(&model, &preprocessor, &images, device)?;
         for (image, found) in images.into_iter().zip(found) {
             look(&model, &preprocessor, &image)?;
-            if !options.json && options.output.is_none() {
+            if !options.inference.json && options.output.is_none() {
                 progress.suspend(|| write_line(&format!("{}\n{}\n", image.name, bars(&found, width()))))?;
             }
             best.extend(found.first().map(|found| (image.name.clone(), found.clone())));
@@ -201,7 +198,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     if let Some(file) = &options.output {
         write_predictions(file, &best)?;
     }
-    if options.json {
+    if options.inference.json {
         let output = &options.output;
         return write_json(&json!({ "model": named.to_string(), "skipped": skipped, "images": all, "output": output }));
     }
@@ -217,15 +214,8 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
 
 /// Writes the name of each image, its most probable class and its score.
 fn write_predictions(file: &Path, best: &[(String, Prediction)]) -> Result<(), Exit> {
-    grove::files::write_atomically(file, |writer| {
-        let mut csv = csv::Writer::from_writer(writer);
-        csv.write_record(["image", "label", "score"])?;
-        for (image, Prediction { label, score, .. }) in best {
-            csv.write_record([image, label, &score.to_string()])?;
-        }
-        csv.flush()
-    })?;
-    Ok(())
+    let row = |(image, best): &(String, Prediction)| vec![image.clone(), best.label.clone(), best.score.to_string()];
+    write_csv(file, ["image", "label", "score"], best.iter().map(row))
 }
 
 /// Length of the bar of probability 1, in characters, on a terminal of 80 columns or more.

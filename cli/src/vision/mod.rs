@@ -1,6 +1,7 @@
 //! Image classification: options, preprocessing, training and evaluation.
 
 mod classify;
+mod command;
 mod data;
 mod options;
 mod train;
@@ -9,6 +10,7 @@ use grove::images::Preprocessor;
 
 use crate::prelude::*;
 pub use classify::{ClassifyArgs, NamedImage, SizeArgs, classify};
+pub use command::ImageCommand;
 pub use data::ImageColumns;
 pub use options::ImageArgs;
 pub use train::{EvaluationImages, ImageEvaluation, Split, VisionJob, output_size, train};

@@ -19,7 +19,7 @@ use grove::{
 
 use super::{ImageArgs, ImageColumns, SizeArgs};
 use crate::{
-    labelled::{MAX_NAMES, hold_out, warn_missing_classes},
+    labelled::{hold_out, listed, warn_missing_classes},
     memory::shortage,
     prelude::*,
     training::Job,
@@ -46,15 +46,12 @@ impl Split {
             let held_out = held_out.map(|held_out| held_out.relabelled(&training.labels)).transpose()?;
             return Ok(Self { training, held_out });
         }
-        let option = ("val-fraction", args.val_fraction());
-        let examples = training.examples.clone();
-        let (rest, held) = hold_out(examples, |example| example.class, option, args.run.seed, ("images", &[path]))?;
+        let (examples, fraction) = (training.examples.clone(), args.val_fraction());
+        let (rest, held) = hold_out(examples, |example| example.class, fraction, args.run.seed, ("images", &[path]))?;
         let part = |examples| LabelledImages { examples, ..training.clone() };
         Ok(Self { held_out: Some(part(held)), training: part(rest) })
     }
-}
 
-impl Split {
     /// Returns the same images with class indices by these labels.
     pub fn relabelled(self, labels: &[String]) -> Result<Self, Exit> {
         let held_out = self.held_out.map(|held_out| held_out.relabelled(labels)).transpose()?;
@@ -175,11 +172,9 @@ fn of_model(images: LabelledImages, labels: &[String]) -> Result<LabelledImages,
     if unknown.is_empty() {
         return Ok(images.relabelled(labels)?);
     }
-    let (named, more) = unknown.split_at(unknown.len().min(MAX_NAMES));
-    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
     Err(failure(format!(
-        "the model does not know these classes of the images: {}{more}; it has {}, such as {}; classes are matched by name",
-        named.join(", "),
+        "the model does not know these classes of the images: {}; it has {}, such as {}; classes are matched by name",
+        listed(&unknown),
         labels.len(),
         labels.first().map_or("none", String::as_str)
     )))

@@ -46,14 +46,16 @@ pub struct DeviceArgs {
 }
 
 /// Precision and autotuning of a GPU's kernels.
-#[derive(Args, Debug, Clone)]
+#[derive(Args, Serialize, Deserialize, Debug, Clone, Copy, Default)]
 pub struct KernelArgs {
     /// Precision of f32 matrix products and convolutions on GPUs [default: GROVE_MATMUL_PRECISION, or highest]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Device")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
 
     /// Effort of autotuning GPU kernels at their first use [default: CubeCL's configuration, or balanced]
     #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Device")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autotune: Option<Autotune>,
 }
 

@@ -27,11 +27,6 @@ pub fn shortage(needed: usize) -> Option<usize> {
     available().filter(|&available| needed > available)
 }
 
-/// Returns the minimum memory of AdamW training in bytes: weights, gradients and optimizer state, without activations.
-fn training_bytes<B: Backend>(skeleton: &impl Tree<B>) -> usize {
-    count_bytes(skeleton).saturating_mul(TRAINING_COPIES)
-}
-
 /// Returns the available memory in bytes if it is less than `needed`. A GPU's free memory is unknown, so `None` is returned.
 fn shortage_on(device: &DeviceArgs, needed: usize) -> Option<usize> {
     let on_cpu = matches!(device.backend.parse(), Ok(BackendName::Flex | BackendName::Candle));
@@ -53,7 +48,7 @@ pub fn fits<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>, cache: usi
 /// Rejects a new model if weights, gradients and optimizer state need more memory than is available. Activations, which need
 /// memory too, are not counted. Without this check, a failed allocation aborts the program without an error message.
 pub fn trains<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>) -> Result<(), Exit> {
-    let needed = training_bytes(skeleton);
+    let needed = count_bytes(skeleton).saturating_mul(TRAINING_COPIES);
     let Some(available) = shortage_on(device, needed) else { return Ok(()) };
     let ([needed, available], parameters) = ([needed, available].map(format_bytes), tree::count_params(skeleton));
     Err(failure(format!(

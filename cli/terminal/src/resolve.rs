@@ -31,9 +31,9 @@ pub fn in_repository(path: &str) -> PathBuf {
 }
 
 /// Returns the directory or file of the model that `--model` names, downloaded if needed, or of the model `default`.
-pub fn resolve(model: Option<&str>, default: &str, patterns: &FilePatterns) -> Result<PathBuf, Exit> {
+pub fn resolve(model: Option<&str>, default: &str) -> Result<PathBuf, Exit> {
     if let Some(model) = model {
-        return resolve_named(model, patterns);
+        return resolve_named(model);
     }
     let path = shipped(default);
     match path.exists() {
@@ -63,7 +63,7 @@ pub fn with_adapter(path: &Path, adapter: Option<&str>) -> Result<ModelFiles, Ex
 }
 
 /// Returns the directory or file of a named model, downloaded if needed. The directory of a training run names its trained model.
-pub fn resolve_named(model: &str, patterns: &FilePatterns) -> Result<PathBuf, Exit> {
+pub fn resolve_named(model: &str) -> Result<PathBuf, Exit> {
     if let Some(run) = run_directory(Path::new(model)) {
         let trained = run.join("model");
         if !trained.join("model.safetensors").is_file() && !trained.join("model.safetensors.index.json").is_file() {
@@ -80,8 +80,7 @@ pub fn resolve_named(model: &str, patterns: &FilePatterns) -> Result<PathBuf, Ex
         note_once(&format!("{model} is the directory of a training run; its model is {}", trained.display()));
         return Ok(trained);
     }
-    let source = Source::parse(model)?;
-    Ok(source.resolve(&HubOptions::from_env(), patterns)?)
+    Ok(Source::parse(model)?.resolve(&HubOptions::from_env(), &FilePatterns::model())?)
 }
 
 /// Returns the files of a model on the hub from which its sizes are known: `config.json` alone, or the whole model if the name

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use super::{
     GenerateOptions,
     decoder::{Decoder, decode_prompts},
-    device_sampler::{DeviceSampler, SampledRow},
+    device_sampler::DeviceSampler,
     rows::{Rows, float_vec, int_tensor},
     run::draw,
 };
@@ -82,9 +82,7 @@ impl<'a, B: Backend, M: CausalLm<B>> Batch<'a, B, M> {
         all: &Rows<'_>,
     ) -> Self {
         let model = decoder.model();
-        let row = |&row: &usize| SampledRow { row, step: all.rows[row].step(), ids: &all.rows[row].ids };
-        let sampled: Vec<SampledRow<'_>> = rows.iter().map(row).collect();
-        let sampler = DeviceSampler::new(&sampled, model.vocab_size(), options, &model.device());
+        let sampler = DeviceSampler::new(&rows, all, model.vocab_size(), options, &model.device());
         let ahead = if sampler.is_some() { IN_FLIGHT } else { 1 };
         let pending = VecDeque::with_capacity(ahead);
         Self { decoder, options, rows, padding, cache, seen, sampler, drawn: None, pending, ahead }

@@ -3,23 +3,13 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Backend, PendingTokens, sample};
 
-use super::GenerateOptions;
-
-/// A row of the sampler.
-pub(super) struct SampledRow<'r> {
-    /// Index of the row, which determines its random numbers.
-    pub row: usize,
-    /// Number of new tokens so far.
-    pub step: usize,
-    /// Tokens so far.
-    pub ids: &'r [u32],
-}
+use super::{GenerateOptions, rows::Rows};
 
 /// Samples tokens on the device, and records there the tokens that have occurred.
 pub(super) struct DeviceSampler<'a, B: Backend> {
     options: &'a GenerateOptions,
     occurred: Option<Tensor<B, 2, Int>>,
-    /// Index of each row, and the number of tokens sampled for it.
+    /// Index of each row, which determines its random numbers, and the number of tokens sampled for it.
     rows: Vec<(usize, usize)>,
 }
 
@@ -27,7 +17,8 @@ impl<'a, B: Backend> DeviceSampler<'a, B> {
     /// Creates a sampler for rows. Returns `None` if the host samples: on backends that sample on the host, with token
     /// rules, and for temperatures so low that the scaled logits may overflow.
     pub fn new(
-        rows: &[SampledRow<'_>],
+        rows: &[usize],
+        all: &Rows<'_>,
         vocab_size: usize,
         options: &'a GenerateOptions,
         device: &B::Device,
@@ -38,12 +29,12 @@ impl<'a, B: Backend> DeviceSampler<'a, B> {
         }
         let occurred = (sampling.repetition_penalty != 1.0).then(|| {
             let mut flags = vec![0i64; rows.len() * vocab_size];
-            for (flags, row) in flags.chunks_exact_mut(vocab_size).zip(rows) {
-                row.ids.iter().for_each(|&token| flags[token as usize] = 1);
+            for (flags, &row) in flags.chunks_exact_mut(vocab_size).zip(rows) {
+                all.rows[row].ids.iter().for_each(|&token| flags[token as usize] = 1);
             }
             Tensor::from_data(TensorData::new(flags, [rows.len(), vocab_size]), device)
         });
-        Some(Self { options, occurred, rows: rows.iter().map(|row| (row.row, row.step)).collect() })
+        Some(Self { options, occurred, rows: rows.iter().map(|&row| (row, all.rows[row].step())).collect() })
     }
 
     /// Samples the next token of each row, `[rows]`. The tokens are on the device, and their copy to the host has

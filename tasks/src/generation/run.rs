@@ -124,7 +124,7 @@ pub(super) fn generate_by<B: Backend, M: CausalLm<B>>(
             None => None,
         };
     }
-    say_beyond(model, rows.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0));
+    note_beyond_context(model, rows.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0));
     Ok(rows.rows.iter().map(Row::generated).collect())
 }
 
@@ -141,8 +141,7 @@ pub(super) fn rows_of<'a, B: Backend, M: CausalLm<B>>(
         check_prompt(model, prompt)?;
     }
     let row = |prompt: &Vec<u32>| {
-        let steps = steps_of(model, prompt.len(), options);
-        let limit = (steps, limit_of(steps, prompt.len(), options));
+        let limit = limit_of(model, prompt.len(), options);
         Row { ids: prompt.clone(), prompt: prompt.len(), limit, finish: None }
     };
     let mut rows = Rows { rows: prompts.iter().map(row).collect(), ends: ends_of(model, options), on_token, on_end };
@@ -184,7 +183,7 @@ pub fn check_prompt<B: Backend, M: CausalLm<B>>(model: &M, prompt: &[u32]) -> Re
         return Err(ModelError::EmptyPrompt);
     }
     check_tokens(model, prompt)?;
-    say_beyond(model, prompt.len());
+    note_beyond_context(model, prompt.len());
     match model.position_limit() {
         Some(context) if prompt.len() > context => Err(ModelError::PromptTooLong { len: prompt.len(), context }),
         _ => Ok(()),
@@ -192,7 +191,7 @@ pub fn check_prompt<B: Backend, M: CausalLm<B>>(model: &M, prompt: &[u32]) -> Re
 }
 
 /// Warns once that a sequence is longer than the model's context length.
-pub(super) fn say_beyond<B: Backend, M: CausalLm<B>>(model: &M, len: usize) {
+pub(super) fn note_beyond_context<B: Backend, M: CausalLm<B>>(model: &M, len: usize) {
     if let (Some(context), None) = (model.context(), model.position_limit())
         && len > context
     {
@@ -211,19 +210,16 @@ pub(super) fn check_tokens<B: Backend, M: CausalLm<B>>(model: &M, ids: &[u32]) -
     }
 }
 
-/// Returns the maximum number of new tokens after a prompt, limited by the options and the model's context.
-pub(super) fn steps_of<B: Backend, M: CausalLm<B>>(model: &M, prompt: usize, options: &GenerateOptions) -> usize {
-    options.most_after(prompt).min(room(model, prompt))
-}
-
-/// Returns the number of new tokens for which the model's context has room after `tokens`.
-fn room<B: Backend, M: CausalLm<B>>(model: &M, tokens: usize) -> usize {
-    model.position_limit().map_or(usize::MAX, |context| context.saturating_sub(tokens).saturating_add(1))
-}
-
-/// Returns the reason why a sequence ended that has all of its `steps` after a prompt.
-pub(super) fn limit_of(steps: usize, prompt: usize, options: &GenerateOptions) -> Finish {
-    if steps < options.most_after(prompt) { Finish::Context } else { Finish::Length }
+/// Returns the maximum number of new tokens after a prompt, and the reason for it: the model's context or the options.
+pub(super) fn limit_of<B: Backend, M: CausalLm<B>>(
+    model: &M,
+    prompt: usize,
+    options: &GenerateOptions,
+) -> (usize, Finish) {
+    // The last token is not processed.
+    let room = model.position_limit().map_or(usize::MAX, |context| context.saturating_sub(prompt).saturating_add(1));
+    let most = options.most_after(prompt);
+    if room < most { (room, Finish::Context) } else { (most, Finish::Length) }
 }
 
 /// Returns all tokens that end a sequence.
@@ -249,9 +245,9 @@ pub(super) fn draw<B: Backend, M: CausalLm<B>>(
     (seen, prompt): (&[u32], usize),
     key: Key,
 ) -> Result<u32> {
-    // Single logits may be minus infinity, but not all of them.
-    let numbers = logits.iter().all(|&x| x < f32::INFINITY);
-    if !numbers || logits.iter().all(|&x| x == f32::NEG_INFINITY) {
+    // Single logits may be minus infinity, but not all of them. NaN is not below infinity.
+    let is_valid = logits.iter().all(|&x| x < f32::INFINITY) && logits.iter().any(|&x| x > f32::NEG_INFINITY);
+    if !is_valid {
         return Err(not_finite(model));
     }
     if options.rules.is_empty() {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     DecodeSession, Finish, GenerateOptions, Generated, generate,
-    run::{check_prompt, draw, ends_of, limit_of, steps_of},
+    run::{check_prompt, draw, ends_of, limit_of},
 };
 
 /// Acceptance counts of a draft model.
@@ -57,44 +57,44 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
     let (tokens, draft_tokens) = (model.vocab_size(), draft.vocab_size());
     let common = tokens.min(draft_tokens);
     // Number of leading tokens that are in the draft's vocabulary.
-    let mut legible = 0;
+    let mut in_draft = 0;
     let ends = ends_of(model, options);
-    let steps = steps_of(model, prompt.len(), options);
+    let (steps, reason) = limit_of(model, prompt.len(), options);
     let room = prompt.len() + steps + lookahead;
-    let (mut read, mut foreseen) = (DecodeSession::new(model, room), DecodeSession::new(draft, room));
+    let (mut session, mut draft_session) = (DecodeSession::new(model, room), DecodeSession::new(draft, room));
     let mut ids = prompt.to_vec();
     let mut drafted = Drafted::default();
     let key_of = |ids: &[u32]| options.key_of(ids.len() - prompt.len(), 0);
     'text: while ids.len() - prompt.len() < steps {
-        let taken = ids.len();
+        let begin = ids.len();
         // The model itself samples the last token, and neither model exceeds its context.
-        let left = steps - (taken - prompt.len()) - 1;
-        legible += ids[legible..].iter().take_while(|id| (**id as usize) < draft_tokens).count();
-        let left = if legible < taken { 0 } else { left };
-        let room = draft.context().map_or(left, |context| context.saturating_sub(taken).min(left));
-        let mut guess = ids.clone();
+        let left = steps - (begin - prompt.len()) - 1;
+        in_draft += ids[in_draft..].iter().take_while(|id| (**id as usize) < draft_tokens).count();
+        let left = if in_draft < begin { 0 } else { left };
+        let room = draft.context().map_or(left, |context| context.saturating_sub(begin).min(left));
+        let mut proposed = ids.clone();
         for _ in 0..lookahead.min(room) {
-            let (mut logits, next) = foreseen.read(draft, &guess, 1);
-            foreseen = next;
+            let (mut logits, next) = draft_session.read(draft, &proposed, 1);
+            draft_session = next;
             logits.truncate(common);
             // The rules can exclude all tokens of the common vocabulary.
-            let token = match draw(draft, options, &mut logits, (&guess, prompt.len()), key_of(&guess)) {
+            let token = match draw(draft, options, &mut logits, (&proposed, prompt.len()), key_of(&proposed)) {
                 Err(ModelError::Config { .. }) => break,
                 drawn => drawn?,
             };
-            guess.push(token);
+            proposed.push(token);
             if ends.contains(&token) {
                 break;
             }
         }
-        let proposals = guess.len() - taken;
+        let proposals = proposed.len() - begin;
         drafted.proposed += proposals;
-        let (mut logits, next) = read.read(model, &guess, proposals + 1);
-        read = next;
+        let (mut logits, next) = session.read(model, &proposed, proposals + 1);
+        session = next;
         for (i, logits) in logits.chunks_exact_mut(tokens).enumerate() {
             let token = draw(model, options, logits, (&ids, prompt.len()), key_of(&ids))?;
-            let foretold = guess.get(taken + i) == Some(&token);
-            drafted.accepted += usize::from(foretold);
+            let is_accepted = proposed.get(begin + i) == Some(&token);
+            drafted.accepted += usize::from(is_accepted);
             if ends.contains(&token) {
                 return Ok((Generated { ids: ids.split_off(prompt.len()), finish: Finish::Stop }, drafted));
             }
@@ -102,10 +102,10 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
             if !on_token(token) {
                 return Ok((Generated { ids: ids.split_off(prompt.len()), finish: Finish::Callback }, drafted));
             }
-            if !foretold {
+            if !is_accepted {
                 continue 'text;
             }
         }
     }
-    Ok((Generated { ids: ids.split_off(prompt.len()), finish: limit_of(steps, prompt.len(), options) }, drafted))
+    Ok((Generated { ids: ids.split_off(prompt.len()), finish: reason }, drafted))
 }

@@ -32,11 +32,10 @@ pub fn embed_after<B: Backend>(
     let lowercase = encoder.lowercase.then(|| batching.tokenizer.with_lowercase());
     let batching = BatchOptions { tokenizer: lowercase.as_ref().unwrap_or(batching.tokenizer), ..batching };
     let prompt_len = if prompt.is_empty() { 0 } else { prompt_len(batching, prompt)? };
-    let encode = |batching: &BatchOptions<'_>, text: &dyn AsRef<str>| match text.as_ref().trim() {
+    let texts = batching.encode_all(texts, |batching, text| match text.as_ref().trim() {
         "" => Err(ModelError::EmptyText),
         _ => batching.encode(&(prompt.to_owned() + text.as_ref()), None),
-    };
-    let texts = batching.encode_all(texts, |batching, text| encode(batching, text))?;
+    })?;
     batching.in_batches(&texts, |texts| {
         let vectors = encoder.forward_after(&encoder.bert.batch(texts)?, prompt_len);
         let size = vectors.dims()[1];

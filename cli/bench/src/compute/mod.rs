@@ -12,6 +12,7 @@ use grove::{
 };
 
 use crate::work::Work;
+use models::text_of;
 
 /// Runs the work of a row once and returns when the device has finished.
 pub type Run = Box<dyn FnMut() -> Result<Outputs, String>>;
@@ -69,6 +70,11 @@ impl<B: Backend> Place<B> {
         }
     }
 
+    /// Initialises a model.
+    fn model<M: Pretrained<B>>(&self, config: &M::Config) -> Result<M, String> {
+        M::init(config, Key::new(0), &self.device).map(|model| self.cast(model)).map_err(text_of)
+    }
+
     /// Returns random tokens or labels below `bound`.
     fn integers<const D: usize>(&self, number: u32, shape: [usize; D], bound: usize) -> Tensor<B, D, Int> {
         Key::new(2).fold_in(number).randint(shape, 0, bound as i32, &self.device)
@@ -112,14 +118,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         | Work::Conv { .. }
         | Work::Rnn { .. } => Ok(layers::prepare(work, place)),
         Work::While { .. } | Work::Scan { .. } => Ok(loops::prepare(work, place)),
-        Work::Resnet { train: true, .. }
-        | Work::Vit { train: true, .. }
-        | Work::FfnStep { .. }
-        | Work::VitPerExample(_)
-        | Work::Optimizer { .. } => training::prepare(work, place),
-        Work::Bert(text) | Work::Gpt2(text) | Work::GptNeo(text) | Work::Llama(text) if text.train => {
-            training::prepare(work, place)
-        }
+        work if work.trains() => training::prepare(work, place),
         _ => models::prepare(work, place),
     }
 }

@@ -16,54 +16,35 @@ use crate::work::{Text, VitSizes, Work, is_gpt2};
 
 pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> {
     let at = place.clone();
-    let (key, device) = (Key::new(0), &at.device);
     Ok(match work {
         Work::Resnet { size, batch, .. } => {
-            let model: ResNet<B> = at.cast(ResNet::init(&resnet_config(work), key, device).map_err(text_of)?);
+            let model: ResNet<B> = at.model(&resnet_config(work))?;
             let x = at.normal::<4>(0, [*batch, 3, *size, *size]);
             place.run_tensor(move || model.forward(x.clone()))
         }
         Work::Vit { sizes, .. } => {
-            let model: Vit<B> = at.cast(Vit::init(&vit_config(*sizes), key, device).map_err(text_of)?);
+            let model: Vit<B> = at.model(&vit_config(*sizes))?;
             let x = at.normal::<4>(0, sizes.images());
             place.run_tensor(move || model.forward(x.clone(), None))
         }
         Work::Bert(text) => {
             let config: BertConfig = config(&text.config)?;
-            let model: Bert<B> = at.cast(Bert::init(&config, key, device).map_err(text_of)?);
+            let model: Bert<B> = at.model(&config)?;
             let texts = texts(text, &config, &at)?;
             place.run(move || {
                 let states = model.forward(&texts, None);
                 (model.pool(states.clone()).map(Array::new), Array::new(states))
             })
         }
-        Work::Gpt2(text) => {
-            let model = Gpt2::init(&config::<Gpt2Config>(&text.config)?, key, device).map_err(text_of)?;
-            let (model, ids): (Gpt2<B>, _) = (at.cast(model), ids(text, &at));
-            place.run_tensor(move || model.forward(ids.clone(), None))
-        }
-        Work::GptNeo(text) => {
-            let model = GptNeo::init(&config::<GptNeoConfig>(&text.config)?, key, device).map_err(text_of)?;
-            let (model, ids): (GptNeo<B>, _) = (at.cast(model), ids(text, &at));
-            place.run_tensor(move || model.forward(ids.clone(), None))
-        }
-        Work::Llama(text) => {
-            let model = Llama::init(&config::<LlamaConfig>(&text.config)?, key, device).map_err(text_of)?;
-            let (model, ids): (Llama<B>, _) = (at.cast(model), ids(text, &at));
-            place.run_tensor(move || model.forward(ids.clone(), None))
-        }
+        Work::Gpt2(text) => logits::<B, Gpt2<B>>(text, place)?,
+        Work::GptNeo(text) => logits::<B, GptNeo<B>>(text, place)?,
+        Work::Llama(text) => logits::<B, Llama<B>>(text, place)?,
         Work::Decode { config: fields, batch, prompt, new_tokens } => {
-            let number = |row: usize| {
-                let ids = key.fold_in(1 + row as u32).randint_vec(*prompt, 0, vocabulary(fields) as i32);
-                ids.into_iter().map(|id| id as u32).collect::<Vec<u32>>()
-            };
-            let prompts: Vec<Vec<u32>> = (0..*batch).map(number).collect();
-            if is_gpt2(fields) {
-                let model = Gpt2::init(&config::<Gpt2Config>(fields)?, key, device).map_err(text_of)?;
-                decode::<B, Gpt2<B>>(at.cast(model), prompts, *new_tokens)
-            } else {
-                let model = Llama::init(&config::<LlamaConfig>(fields)?, key, device).map_err(text_of)?;
-                decode::<B, Llama<B>>(at.cast(model), prompts, *new_tokens)
+            let tokens = |row: usize| random_tokens(Key::new(0).fold_in(1 + row as u32), *prompt, vocabulary(fields));
+            let prompts: Vec<Vec<u32>> = (0..*batch).map(tokens).collect();
+            match is_gpt2(fields) {
+                true => decode::<B, Gpt2<B>>(at.model(&config(fields)?)?, prompts, *new_tokens),
+                false => decode::<B, Llama<B>>(at.model(&config(fields)?)?, prompts, *new_tokens),
             }
         }
         Work::Load { path, .. } => {
@@ -83,6 +64,13 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         }
         _ => return Err("no such row on this backend".into()),
     })
+}
+
+/// Returns a run of the logits at all positions.
+fn logits<B: Backend, M: CausalLm<B> + Pretrained<B> + 'static>(text: &Text, place: Place<B>) -> Result<Run, String> {
+    let model: M = place.model(&config(&text.config)?)?;
+    let ids = ids(text, &place);
+    Ok(place.run_tensor(move || model.forward(ids.clone(), None)))
 }
 
 /// Returns a run of greedy decoding.
@@ -136,17 +124,18 @@ pub fn ids<B: Backend>(text: &Text, place: &Place<B>) -> Tensor<B, 2, Int> {
     place.integers(0, [text.batch, text.tokens], vocabulary(&text.config))
 }
 
+fn random_tokens(key: Key, count: usize, vocab_size: usize) -> Vec<u32> {
+    key.randint_vec(count, 0, vocab_size as i32).into_iter().map(|id| id as u32).collect()
+}
+
 fn vocabulary(config: &Value) -> usize {
     config["vocab_size"].as_u64().unwrap_or(1) as usize
 }
 
 /// Returns random sequences of equal length.
 pub fn texts<B: Backend>(text: &Text, config: &BertConfig, place: &Place<B>) -> Result<TextBatch<B>, String> {
-    let one = |row: usize| {
-        let numbers = Key::new(2).fold_in(row as u32).randint_vec(text.tokens, 0, config.vocab_size as i32);
-        TextIds::from(numbers.into_iter().map(|id| id as u32).collect::<Vec<u32>>())
-    };
-    let rows: Vec<TextIds> = (0..text.batch).map(one).collect();
+    let tokens = |row: usize| random_tokens(Key::new(2).fold_in(row as u32), text.tokens, config.vocab_size);
+    let rows: Vec<TextIds> = (0..text.batch).map(|row| tokens(row).into()).collect();
     TextBatch::new(&rows, config, &place.device).map_err(text_of)
 }
 

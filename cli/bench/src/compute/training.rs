@@ -11,15 +11,14 @@ use grove::{
 
 use super::{
     Outputs, Place, Run,
-    models::{config, ids, resnet_config, text_of, texts, vit_config},
+    models::{config, ids, resnet_config, texts, vit_config},
 };
-use crate::work::Work;
+use crate::work::{Text, Work};
 
 pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> {
-    let (key, device) = (Key::new(0), place.device.clone());
     Ok(match work {
         Work::Resnet { size, batch, classes, .. } => {
-            let model = ResNet::init(&resnet_config(work), key, &device).map_err(text_of)?;
+            let model: ResNet<B> = place.model(&resnet_config(work))?;
             let pixels = place.normal::<4>(0, [*batch, 3, *size, *size]);
             let labels = place.integers::<1>(1, [*batch], *classes);
             steps(model, place, move |model: ResNet<Autodiff<B>>| {
@@ -29,7 +28,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             })
         }
         Work::Vit { sizes, .. } => {
-            let model = Vit::init(&vit_config(*sizes), key, &device).map_err(text_of)?;
+            let model: Vit<B> = place.model(&vit_config(*sizes))?;
             let pixels = place.normal::<4>(0, sizes.images());
             let labels = place.integers::<1>(1, [sizes.batch], sizes.classes);
             steps(model, place, move |model: Vit<Autodiff<B>>| {
@@ -37,8 +36,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             })
         }
         Work::VitPerExample(sizes) => {
-            let model = Vit::init(&vit_config(*sizes), key, &device).map_err(text_of)?;
-            let model: Vit<B> = place.cast(model);
+            let model: Vit<B> = place.model(&vit_config(*sizes))?;
             let pixels = Array::new(place.normal::<4>(0, sizes.images()));
             let labels = Array::new(place.integers::<2>(1, [sizes.batch, 1], sizes.classes));
             type Args = (Vit<Traced>, Array<Traced, 4>, Array<Traced, 2, Int>);
@@ -52,7 +50,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         Work::Bert(text) => {
             let mut config: BertConfig = config(&text.config)?;
             config.labels = vec!["no".into(), "yes".into()];
-            let model = BertForSequenceClassification::<B>::init(&config, key, &device).map_err(text_of)?;
+            let model: BertForSequenceClassification<B> = place.model(&config)?;
             let texts = texts(text, &config, &place)?;
             let labels = place.integers::<1>(1, [text.batch], 2);
             steps(model, place, move |model: BertForSequenceClassification<Autodiff<B>>| {
@@ -60,42 +58,23 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
                 Outcome::new(model.loss(&texts, Tensor::from_inner(labels.clone()), None))
             })
         }
-        Work::Gpt2(text) => {
-            let model = Gpt2::init(&config::<Gpt2Config>(&text.config)?, key, &device).map_err(text_of)?;
-            let (ids, targets) = (ids(text, &place), ids(text, &place));
-            steps(model, place, move |model: Gpt2<Autodiff<B>>| {
-                let [ids, targets] = [&ids, &targets].map(|ids| Tensor::from_inner(ids.clone()));
-                Outcome::new(model.next_token_loss(ids, targets, None))
-            })
-        }
-        Work::Llama(text) => {
-            let model = Llama::init(&config::<LlamaConfig>(&text.config)?, key, &device).map_err(text_of)?;
-            let (ids, targets) = (ids(text, &place), ids(text, &place));
-            steps(model, place, move |model: Llama<Autodiff<B>>| {
-                let [ids, targets] = [&ids, &targets].map(|ids| Tensor::from_inner(ids.clone()));
-                Outcome::new(model.next_token_loss(ids, targets, None))
-            })
-        }
+        Work::Gpt2(text) => language_steps::<B, Gpt2<B>>(text, place)?,
+        Work::Llama(text) => language_steps::<B, Llama<B>>(text, place)?,
         &Work::FfnStep { rows, width, hidden, jit: as_program } => {
             let [x, y] = [0, 1].map(|number| Array::new(place.normal::<2>(number, [rows, width])));
             let [up, down] = [(2, width, hidden), (3, hidden, width)]
                 .map(|(number, inputs, outputs)| place.cast(Linear::new(inputs, outputs, place.init(number))));
             let model = (up, down);
-            let mut state = Some((optimizer::<B>().init(&model), model));
+            let opt_state = optimizer::<B>().init(&model);
             let jitted = as_program.then(|| jit(ffn_step::<Traced>));
-            Box::new(move || {
-                let (opt_state, model) = state.take().ok_or("the step before failed")?;
-                let (model, opt_state, loss) = place.finish(|| {
-                    let args = (model, opt_state, x.clone(), y.clone());
-                    let (model, opt_state, loss) = match &jitted {
-                        Some(jitted) => jitted.call::<B>(args),
-                        None => ffn_step(args),
-                    };
-                    std::hint::black_box(loss.val().into_data());
-                    (model, opt_state, loss)
-                })?;
-                state = Some((opt_state.clone(), model.clone()));
-                Ok(Outputs::new::<B>((loss, model, opt_state)))
+            repeat(place, (model, opt_state), move |(model, opt_state)| {
+                let args = (model, opt_state, x.clone(), y.clone());
+                let (model, opt_state, loss) = match &jitted {
+                    Some(jitted) => jitted.call::<B>(args),
+                    None => ffn_step(args),
+                };
+                std::hint::black_box(loss.val().into_data());
+                ((loss, model.clone(), opt_state.clone()), (model, opt_state))
             })
         }
         Work::Optimizer { shapes } => {
@@ -105,12 +84,10 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             };
             let (params, grads) = (numbers(0), numbers(1));
             let optimizer = optimizer::<B>();
-            let mut state = Some((optimizer.init(&params), params));
-            Box::new(move || {
-                let (opt_state, params) = state.take().ok_or("the step before failed")?;
-                let (params, opt_state) = place.finish(|| optimizer.step(grads.clone(), opt_state, params))?;
-                state = Some((opt_state.clone(), params.clone()));
-                Ok(Outputs::new::<B>((params, opt_state)))
+            let opt_state = optimizer.init(&params);
+            repeat(place, (params, opt_state), move |(params, opt_state)| {
+                let state = optimizer.step(grads.clone(), opt_state, params);
+                (state.clone(), state)
             })
         }
         _ => return Err("no such row on this backend".into()),
@@ -137,6 +114,19 @@ fn optimizer<B: Backend>() -> AdamwChain<B> {
     adamw(1e-4, Adamw::default().weight_decay(0.01))
 }
 
+/// Returns a run of training steps of a language model.
+fn language_steps<B: Backend, M>(text: &Text, place: Place<B>) -> Result<Run, String>
+where
+    M: Pretrained<B> + Tree<B, On<Autodiff<B>>: CausalLm<Autodiff<B>>> + 'static,
+{
+    let model: M = place.model(&config(&text.config)?)?;
+    let (ids, targets) = (ids(text, &place), ids(text, &place));
+    Ok(steps(model, place, move |model: M::On<Autodiff<B>>| {
+        let [ids, targets] = [&ids, &targets].map(|ids| Tensor::from_inner(ids.clone()));
+        Outcome::new(model.next_token_loss(ids, targets, None))
+    }))
+}
+
 /// Returns a run of one training step: gradients, AdamW, and reading the loss. The outputs are loss, model and moments. After the
 /// first step, the first moments are a tenth of the gradients.
 fn steps<B: Backend, M>(model: M, place: Place<B>, loss: impl Fn(M::On<Autodiff<B>>) -> Outcome<B, M> + 'static) -> Run
@@ -144,17 +134,26 @@ where
     M: Tree<B> + 'static,
 {
     let optimizer = optimizer::<B>();
-    let model: M = place.cast(model);
-    let mut state = Some((optimizer.init(&model), model));
-    Box::new(move || {
-        let (opt_state, model) = state.take().ok_or("the step before failed")?;
+    let opt_state = optimizer.init(&model);
+    repeat(place, (model, opt_state), move |(model, opt_state)| {
         let step = train_step(|model, _: &(), _| loss(model), &optimizer, StepOptions::default());
-        let (model, opt_state, loss) = place.finish(|| {
-            let (model, opt_state, metrics) = step(model, opt_state, &(), Key::new(0));
-            std::hint::black_box(metrics.loss.val().into_data());
-            (model, opt_state, metrics.loss)
-        })?;
-        state = Some((opt_state.clone(), model.clone()));
-        Ok(Outputs::new::<B>((loss, model, opt_state)))
+        let (model, opt_state, metrics) = step(model, opt_state, &(), Key::new(0));
+        std::hint::black_box(metrics.loss.val().into_data());
+        ((metrics.loss, model.clone(), opt_state.clone()), (model, opt_state))
+    })
+}
+
+/// Returns a run of one step, which returns the outputs and the state for the next run.
+fn repeat<B: Backend, S: 'static, T: Tree<B> + 'static>(
+    place: Place<B>,
+    state: S,
+    step: impl Fn(S) -> (T, S) + 'static,
+) -> Run {
+    let mut state = Some(state);
+    Box::new(move || {
+        let before = state.take().ok_or("the step before failed")?;
+        let (outputs, after) = place.finish(|| step(before))?;
+        state = Some(after);
+        Ok(Outputs::new(outputs))
     })
 }

@@ -3,13 +3,14 @@
 //! Each case is computed by flex in f32 and by the device. Both use the same weights and inputs, which are first rounded to the
 //! device's dtype.
 
+mod compare;
 mod operations;
 
 use clap::Parser;
 use grove::{
     backend::DeviceError,
     prelude::*,
-    tensor::{DType, FloatDType, TensorData},
+    tensor::{FloatDType, TensorData},
 };
 use serde::Serialize;
 use std::{
@@ -23,7 +24,8 @@ use crate::{
     rows::{self, Group},
     work::Work,
 };
-use grove_terminal::{DeviceArgs, Dtype, Exit, Precision, failure, write_json, write_line};
+use compare::compare;
+use grove_terminal::{DeviceArgs, Dtype, Exit, Precision, failure, usage, write_json, write_line};
 use operations::OperationCase;
 
 /// Compares a device's results with the CPU's: operations and their gradients, layers, and forward passes and training steps of
@@ -80,28 +82,26 @@ enum CaseWork {
 
 /// Returns all cases.
 fn cases() -> Vec<Case> {
-    let operations = operations::all();
-    let operations = operations.into_iter().map(|case| Case {
-        name: case.name.clone(),
-        kind: Kind::Operations,
-        work: CaseWork::Operation(case),
+    let operation = |case: OperationCase| {
+        let name = case.name.clone();
+        Case { name, kind: Kind::Operations, work: CaseWork::Operation(case) }
+    };
+    let operations = operations::all().into_iter().map(operation);
+    let tiny = rows::all(true).into_iter().map(|row| rows::Row { name: format!("{}, tiny", row.name), ..row });
+    let real = rows::all(false).into_iter().filter(|row| !row.needs_gpu && !row.work.is_loop());
+    let real = real.map(|row| match row.group {
+        Group::Operations | Group::Recurrent => row,
+        _ => rows::Row { name: format!("{}, shallow", row.name), work: row.work.shallow(), ..row },
     });
-    let tiny = rows::all(true).into_iter().map(|row| (format!("{}, tiny", row.name), row.group, row.work));
-    let real =
-        rows::all(false).into_iter().filter(|row| !row.needs_gpu && !row.work.is_loop()).map(|row| match row.group {
-            Group::Operations | Group::Recurrent => (row.name, row.group, row.work),
-            _ => (format!("{}, shallow", row.name), row.group, row.work.shallow()),
-        });
-    let kind = |group| match group {
+    let kind = |row: &rows::Row| match row.group {
+        _ if matches!(row.work, Work::Optimizer { .. }) => Some(Kind::Training),
         Group::Operations | Group::Recurrent => Some(Kind::Layers),
         Group::Models => Some(Kind::Models),
         Group::Training => Some(Kind::Training),
         Group::Rest => None,
     };
-    let rows = tiny.chain(real).filter_map(|(name, group, work)| {
-        let kind = if matches!(work, Work::Optimizer { .. }) { Some(Kind::Training) } else { kind(group) };
-        Some(Case { name, kind: kind?, work: CaseWork::Row(work) })
-    });
+    let rows = tiny.chain(real);
+    let rows = rows.filter_map(|row| Some(Case { kind: kind(&row)?, name: row.name, work: CaseWork::Row(row.work) }));
     operations.chain(rows).collect()
 }
 
@@ -139,33 +139,6 @@ impl Program for Compute<'_> {
     }
 }
 
-/// Result of a comparison.
-#[derive(Serialize, Debug)]
-struct Row {
-    name: String,
-    kind: Kind,
-    /// Norm of the difference divided by the norm of flex's result, for the output with the largest such error.
-    distance: Option<f64>,
-    /// Largest difference divided by the largest value of flex's result, for the same output.
-    largest: Option<f64>,
-    /// Path of the output with the largest error.
-    output: String,
-    /// Maximum `distance` explained by rounding.
-    tolerance: f64,
-    /// Reason why the device has no result.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    /// Time of the device in seconds, including compilation.
-    seconds: f64,
-}
-
-impl Row {
-    fn failed(&self) -> bool {
-        // NaN fails.
-        !self.distance.is_some_and(|distance| distance <= self.tolerance)
-    }
-}
-
 /// Compares the cases. `compute` runs a case on a device. The caller passes it, so that this crate is compiled for every backend
 /// only in executables that run the comparison.
 ///
@@ -181,7 +154,7 @@ pub fn run(
     options.only.keep(&mut chosen, |case| &case.name, "case has that in its name")?;
     chosen.retain(|case| options.kind.is_empty() || options.kind.contains(&case.kind));
     if chosen.is_empty() {
-        return Err(Exit::Usage("--only and --kind have no case in common".into()));
+        return Err(usage("--only and --kind have no case in common"));
     }
     let dtype = options.device.dtype;
     let rounds_products = options.device.kernels.precision == Some(Precision::High);
@@ -197,14 +170,14 @@ pub fn run(
             }
         };
         let reference = at(DeviceSpec::default(), FloatDType::F32)
-            .map_err(|error| Exit::Failure(format!("{}: flex does not compute it: {error}", case.name)))?;
+            .map_err(|error| failure(format!("{}: flex does not compute it: {error}", case.name)))?;
         let begun = Instant::now();
         let computed = at(device, dtype.into());
         let tolerance = tolerance(case, dtype, rounds_products);
         let row = compare(case, tolerance, reference, computed, begun.elapsed().as_secs_f64());
         match options.json {
             true => write_json(&serde_json::to_value(&row).map_err(failure)?)?,
-            false => write_line(&line(&row))?,
+            false => write_line(&row.to_string())?,
         }
         rows.push(row);
     }
@@ -217,7 +190,7 @@ pub fn run(
     }
     match failed.is_empty() {
         true => Ok(()),
-        false => Err(Exit::Failure(format!(
+        false => Err(failure(format!(
             "{} of {} cases differ from flex by more than rounding: {}",
             failed.len(),
             rows.len(),
@@ -255,114 +228,6 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
     format!("panic: {}", text.unwrap_or_default())
 }
 
-fn compare(
-    case: &Case,
-    tolerance: f64,
-    reference: Vec<Output>,
-    computed: Result<Vec<Output>, String>,
-    seconds: f64,
-) -> Row {
-    let (name, kind) = (case.name.clone(), case.kind);
-    let mut row =
-        Row { name, kind, distance: None, largest: None, output: String::new(), tolerance, error: None, seconds };
-    let computed = match computed {
-        Ok(computed) => computed,
-        Err(error) => return Row { error: Some(error), ..row },
-    };
-    let shape =
-        |outputs: &[Output]| outputs.iter().map(|(path, data)| (path.clone(), data.shape.to_vec())).collect::<Vec<_>>();
-    if shape(&reference) != shape(&computed) {
-        return Row { error: Some("the outputs have other names or shapes".into()), ..row };
-    }
-    let mut groups: Vec<(String, Difference)> = Vec::new();
-    for ((path, reference), (_, computed)) in reference.into_iter().zip(computed) {
-        let group = if kind == Kind::Training { group_of(&path) } else { Some(path) };
-        let Some(group) = group else { continue };
-        let of_group = match groups.iter_mut().find(|(name, _)| *name == group) {
-            Some((_, of_group)) => of_group,
-            None => {
-                groups.push((group, Difference::default()));
-                &mut groups.last_mut().expect("it was added").1
-            }
-        };
-        of_group.add(&reference, &computed);
-    }
-    for (output, difference) in groups {
-        let distance = difference.distance();
-        // NaN counts as the largest distance.
-        if distance.is_nan() || row.distance.is_none_or(|before| distance > before) {
-            (row.distance, row.largest, row.output) = (Some(distance), Some(difference.largest()), output);
-        }
-    }
-    row
-}
-
-/// Returns the group of an output of a training step. All leaves of a group are compared together, because the gradient of some
-/// biases is only rounding error and has no meaningful relative distance. Returns `None` for weights, which are not compared: if
-/// a gradient is rounding error, so is the direction of AdamW's update.
-fn group_of(path: &str) -> Option<String> {
-    let parts: Vec<&str> = path.split('.').collect();
-    match parts.iter().position(|part| ["mu", "nu"].contains(part)) {
-        Some(at) => Some(parts[..=at].join(".")),
-        None if parts.first() == Some(&"1") => None,
-        None => parts.first().map(|part| (*part).to_owned()),
-    }
-}
-
-/// Difference between results, over one or several leaves.
-#[derive(Default)]
-struct Difference {
-    squares: f64,
-    norm: f64,
-    largest: f64,
-    most: f64,
-}
-
-impl Difference {
-    /// Adds the values of a leaf. Equal values, including infinities, have no difference.
-    fn add(&mut self, reference: &TensorData, computed: &TensorData) {
-        for (a, b) in values(reference).into_iter().zip(values(computed)) {
-            let difference = if a == b { 0.0 } else { (a - b).abs() };
-            self.squares += difference * difference;
-            self.largest = if difference.is_nan() { difference } else { self.largest.max(difference) };
-            if a.is_finite() {
-                self.norm += a * a;
-                self.most = self.most.max(a.abs());
-            }
-        }
-    }
-
-    /// Returns the norm of the difference divided by the norm of the reference.
-    fn distance(&self) -> f64 {
-        if self.squares == 0.0 { 0.0 } else { self.squares.sqrt() / self.norm.sqrt() }
-    }
-
-    /// Returns the largest difference divided by the largest value of the reference.
-    fn largest(&self) -> f64 {
-        if self.largest == 0.0 { 0.0 } else { self.largest / self.most }
-    }
-}
-
-fn values(data: &TensorData) -> Vec<f64> {
-    match data.dtype {
-        DType::F64 | DType::F32 | DType::F16 | DType::BF16 => data.iter::<f64>().collect(),
-        // Random bits are u32, which some backends store as i32.
-        DType::Bool(_) => data.iter::<bool>().map(f64::from).collect(),
-        _ => data.iter::<i64>().map(|value| value as u32 as f64).collect(),
-    }
-}
-
-fn line(row: &Row) -> String {
-    let verdict = if row.failed() { "FAILED" } else { "ok" };
-    match (&row.error, row.distance, row.largest) {
-        (Some(error), ..) => format!("{verdict:6} {:<44} {error}", row.name),
-        (None, Some(distance), Some(largest)) => {
-            format!("{verdict:6} {:<44} {distance:8.1e} {largest:8.1e}  {}", row.name, row.output)
-        }
-        _ => format!("{verdict:6} {:<44} it has no outputs", row.name),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -375,35 +240,5 @@ mod tests {
         for name in Operation::NAMES.iter().filter(|name| !elsewhere.contains(name)) {
             assert!(operations::all().iter().any(|case| case.operation.name() == *name), "{name} has no case");
         }
-    }
-
-    fn difference(reference: [f32; 2], computed: [f32; 2]) -> Difference {
-        let [reference, computed] = [reference, computed].map(|values| TensorData::new(values.to_vec(), [2]));
-        let mut difference = Difference::default();
-        difference.add(&reference, &computed);
-        difference
-    }
-
-    #[test]
-    fn differences_are_relative_to_the_reference() {
-        let same = difference([3.0, 4.0], [3.0, 4.0]);
-        assert_eq!((same.distance(), same.largest()), (0.0, 0.0));
-        let half = difference([3.0, 4.0], [3.0, 4.5]);
-        assert!((half.distance() - 0.1).abs() < 1e-9 && (half.largest() - 0.125).abs() < 1e-9);
-        assert!(difference([0.0, 0.0], [0.0, 1.0]).distance().is_infinite());
-    }
-
-    #[test]
-    fn values_that_are_not_finite_differ() {
-        assert!(difference([3.0, 4.0], [3.0, f32::NAN]).distance().is_nan());
-        assert_eq!(difference([3.0, f32::INFINITY], [3.0, f32::INFINITY]).distance(), 0.0);
-        assert!(difference([3.0, f32::INFINITY], [3.0, 4.0]).distance() > 1.0);
-    }
-
-    #[test]
-    fn moments_are_compared_together() {
-        assert_eq!(group_of("2.0.nu.blocks.1.attention.key.bias").as_deref(), Some("2.0.nu"));
-        assert_eq!(group_of("0").as_deref(), Some("0"));
-        assert_eq!(group_of("1.blocks.1.attention.key.bias"), None);
     }
 }

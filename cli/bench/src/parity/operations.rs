@@ -67,23 +67,16 @@ impl Input {
     fn data(&self, position: usize, rounding: DType) -> Option<TensorData> {
         let key = Key::new(7).fold_in(position as u32);
         let count = |shape: &[usize]| shape.iter().product::<usize>();
+        // A function of the index and of a standard normal value.
+        let normal = |shape: &[usize], f: &dyn Fn(usize, f32) -> f32| {
+            let values = key.normal_vec(count(shape)).into_iter().enumerate().map(|(i, x)| f(i, x));
+            TensorData::new(values.collect::<Vec<f32>>(), shape).convert_dtype(rounding)
+        };
         Some(match self {
-            Normal(shape) => TensorData::new(key.normal_vec(count(shape)), shape.clone()).convert_dtype(rounding),
-            Weights(shape) => {
-                let scale = (shape.iter().skip(1).product::<usize>() as f32).powf(-0.5);
-                let values: Vec<f32> = key.normal_vec(count(shape)).into_iter().map(|x| x * scale).collect();
-                TensorData::new(values, shape.clone()).convert_dtype(rounding)
-            }
-            Square(shape) => {
-                let values: Vec<f32> = key.normal_vec(count(shape)).into_iter().map(|x| x * x).collect();
-                TensorData::new(values, shape.clone()).convert_dtype(rounding)
-            }
-            Signs(shape, size) => {
-                let signs = [*size, -size].into_iter().cycle();
-                let values: Vec<f32> =
-                    signs.zip(key.normal_vec(count(shape))).map(|(sign, x)| sign * (1.0 + 0.1 * x)).collect();
-                TensorData::new(values, shape.clone()).convert_dtype(rounding)
-            }
+            Normal(shape) => normal(shape, &|_, x| x),
+            Weights(shape) => normal(shape, &|_, x| x * (count(&shape[1..]) as f32).powf(-0.5)),
+            Square(shape) => normal(shape, &|_, x| x * x),
+            Signs(shape, size) => normal(shape, &|i, x| [*size, -size][i % 2] * (1.0 + 0.1 * x)),
             Self::Values(values, shape) => TensorData::new(values.clone(), shape.clone()),
             Integers(shape, bound) => TensorData::new(key.randint_vec(count(shape), 0, *bound), shape.clone()),
             Given(values) => TensorData::new(values.clone(), [values.len()]),
