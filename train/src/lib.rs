@@ -21,6 +21,7 @@ mod masked_lm;
 mod outcome;
 mod ranks;
 mod run_directory;
+mod scalar;
 mod scale;
 mod settings;
 mod step;
