@@ -24,6 +24,7 @@ use std::{
 };
 
 use crate::{Result, RunLock, TrainError};
+pub(crate) use manifest::ReadError;
 use manifest::is_damage;
 
 const STATE: &str = "state.safetensors";
@@ -154,9 +155,10 @@ impl CheckpointManager {
     ) -> Result<Option<Restored<T>>> {
         let mut skipped = Vec::new();
         for (_, path) in self.list()? {
-            match read(like, &path, device, &mut accept)? {
+            match read(like, &path, device, &mut accept) {
                 Ok((state, progressed)) => return Ok(Some(Restored { state, progressed, path, skipped })),
-                Err(damage) => skipped.push(format!("{} is damaged: {damage}", path.display())),
+                Err(ReadError::Damaged(damage)) => skipped.push(format!("{} is damaged: {damage}", path.display())),
+                Err(ReadError::Other(error)) => return Err(error),
             }
         }
         match skipped.into_iter().next() {
@@ -165,14 +167,14 @@ impl CheckpointManager {
         }
     }
 
-    /// Loads the checkpoint of one step. The inner error says that it is missing or damaged.
+    /// Loads the checkpoint of one step.
     pub(crate) fn load_step<B: Backend, T: Tree<B>>(
         &self,
         step: u64,
         like: &T,
         device: &B::Device,
-    ) -> Result<std::result::Result<T, String>> {
-        Ok(read(like, &self.path(step), device, &mut |_, _| Ok(()))?.map(|(state, _)| state))
+    ) -> Result<T, ReadError> {
+        read(like, &self.path(step), device, &mut |_, _| Ok(())).map(|(state, _)| state)
     }
 
     fn path(&self, step: u64) -> PathBuf {
@@ -266,8 +268,7 @@ fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// Loads the checkpoint in the directory `path` into a tree of the same structure. The inner error describes the
-/// damage.
+/// Loads the checkpoint in the directory `path` into a tree of the same structure.
 ///
 /// # Errors
 /// Errors that are not damage: [`TrainError::OtherModel`], [`TrainError::NewerCheckpoint`], [`TrainError::Io`], an
@@ -277,15 +278,10 @@ fn read<B: Backend, T: Tree<B>>(
     path: &Path,
     device: &B::Device,
     accept: &mut impl FnMut(&Path, &RunProgress) -> Result<()>,
-) -> Result<std::result::Result<(T, RunProgress), String>> {
-    let manifest = match Manifest::read(&path.join(MANIFEST), path)? {
-        Ok(manifest) => manifest,
-        Err(damage) => return Ok(Err(damage)),
-    };
+) -> Result<(T, RunProgress), ReadError> {
+    let manifest = Manifest::read(&path.join(MANIFEST), path)?;
     let file = path.join(STATE);
-    if let Err(damage) = manifest.check(&file)? {
-        return Ok(Err(damage));
-    }
+    manifest.check(&file)?;
     accept(path, &manifest.progressed)?;
     let other = |reason: String| TrainError::OtherModel { path: path.into(), reason };
     let names = named_leaves(like);
@@ -294,22 +290,22 @@ fn read<B: Backend, T: Tree<B>>(
         Err(WeightsError::File(error)) if !matches!(&error, FileError::System { source, .. } if is_damage(source)) => {
             return Err(error.into());
         }
-        Err(error) => return Ok(Err(error.to_string())),
+        Err(error) => return Err(ReadError::Damaged(error.to_string())),
     };
     // Loading would convert dtypes silently, but a run resumed in another dtype is a different run.
     for (name, leaf) in &names {
         let (Ok(info), dtype) = (file.info(name), leaf.dtype()) else { continue };
         let found = info.dtype.to_string().to_lowercase();
         if [DType::F64, DType::F32, DType::F16, DType::BF16].contains(&dtype) && found != dtype.name() {
-            return Err(other(format!("`{name}` is {found} there, and {} here", dtype.name())));
+            return Err(other(format!("`{name}` is {found} there, and {} here", dtype.name())).into());
         }
     }
     let leaves = match load(skeleton::<B, _>(names), &file, &NameMap::new(), &LoadOptions::new(device)) {
         Ok((leaves, _)) => leaves,
-        Err(error @ WeightsError::Incompatible(_)) => return Err(other(error.to_string())),
+        Err(error @ WeightsError::Incompatible(_)) => return Err(other(error.to_string()).into()),
         // The checksum matched, so the file is intact.
         Err(error) => return Err(error.into()),
     };
     let state = with_named_leaves(like.clone(), leaves).map_err(|error| other(error.to_string()))?;
-    Ok(Ok((state, manifest.progressed)))
+    Ok((state, manifest.progressed))
 }
