@@ -55,7 +55,7 @@ impl<B: Backend> Fused<'_, B> {
             let wide = widest(row.iter().map(AnyArray::dtype));
             Row::Changes(((wide, decays), row))
         };
-        let step = |&(wide, decays): &(FloatDType, bool), rows: Vec<[AnyArray<B>; 4]>| {
+        let step = |(wide, decays): (FloatDType, bool), rows: Vec<[AnyArray<B>; 4]>| {
             let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();
             let numbers = Scalar::Array(numbers).array(&steps.device(), wide);
             // Gradients become absent leaves. Of the old parameters, only the dtype is needed.
