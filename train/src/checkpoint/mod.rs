@@ -120,17 +120,6 @@ impl CheckpointManager {
         old.skip(self.keep).try_for_each(|(_, path)| self.remove(&path))
     }
 
-    /// Writes a checkpoint, then removes all checkpoints except those of `steps`.
-    pub(crate) fn save_among<B: Backend, T: Tree<B>>(
-        &self,
-        state: &T,
-        progressed: &RunProgress,
-        steps: &[u64],
-    ) -> Result<()> {
-        self.write(state, progressed)?;
-        self.retain(steps)
-    }
-
     /// Removes all checkpoints except those of `steps`.
     pub(crate) fn retain(&self, steps: &[u64]) -> Result<()> {
         self.list()?.iter().filter(|(step, _)| !steps.contains(step)).try_for_each(|(_, path)| self.remove(path))
@@ -183,7 +172,7 @@ impl CheckpointManager {
 
     /// Writes one checkpoint. An existing checkpoint of the same step is replaced: loading skipped it, so it is
     /// damaged.
-    fn write<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &RunProgress) -> Result<PathBuf> {
+    pub(crate) fn write<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &RunProgress) -> Result<PathBuf> {
         let path = self.path(progressed.step);
         self.lock()?;
         fs::create_dir_all(&self.directory).map_err(TrainError::io("make directory", &self.directory))?;

@@ -57,7 +57,8 @@ impl<M> Best<M> {
     {
         if let Some(checkpoints) = &self.checkpoints {
             let needed: Vec<u64> = self.pinned.into_iter().chain([progressed.step]).collect();
-            checkpoints.save_among(model, progressed, &needed)?;
+            checkpoints.write(model, progressed)?;
+            checkpoints.retain(&needed)?;
         }
         self.model = Some(model.clone());
         Ok(())

@@ -19,16 +19,6 @@ use crate::{
     scalar::scalar,
 };
 
-/// Mean gradients over the batches of a step, on all ranks.
-struct MeanGradients<B: Backend, M> {
-    grads: M,
-    metrics: Metrics<B>,
-    /// Model with updated buffers.
-    model: M,
-    /// True if the buffers were updated.
-    has_successor: bool,
-}
-
 impl<B, M, T, D> Run<'_, B, M, T, D>
 where
     B: Backend,
@@ -39,12 +29,11 @@ where
     /// One step of the optimizer.
     pub(super) fn step(&mut self, state: State<B, M, T>, batches: &mut Prefetch<Parts<D>>) -> Result<State<B, M, T>> {
         let step = self.progressed.step;
-        let TrainState { model, optimizer: mut state, ema, mut loss_scale } = state;
+        let TrainState { mut model, optimizer: mut state, ema, mut loss_scale } = state;
         // A non-finite batch would corrupt the running statistics before it is detected, so keep the model of before.
         let skips = self.options.non_finite != NonFinite::Stop;
         let untouched = skips.then(|| model.clone());
-        let mean = self.mean_gradients(model, loss_scale.as_ref(), batches)?;
-        let MeanGradients { grads, metrics, mut model, has_successor } = mean;
+        let (grads, metrics, has_successor) = self.mean_gradients(&mut model, loss_scale.as_ref(), batches)?;
         let factor = loss_scale.as_ref().map(|scale| scale.factor.clone());
         // The same two values that `read_pending_metrics` reads a step later.
         let good = skips.then(|| all_finite(&(metrics.loss.clone(), metrics.grad_norm.clone()))).flatten();
@@ -79,13 +68,14 @@ where
         Ok(TrainState { model, optimizer: state, ema, loss_scale })
     }
 
-    /// Computes the mean gradients of the next batches.
+    /// Returns the means of the gradients and metrics of the next batches on all ranks. Updates the buffers of the model, and
+    /// returns true if it has any.
     fn mean_gradients(
         &mut self,
-        mut model: M,
+        model: &mut M,
         loss_scale: Option<&LossScale<B>>,
         batches: &mut Prefetch<Parts<D>>,
-    ) -> Result<MeanGradients<B, M>> {
+    ) -> Result<(M, Metrics<B>, bool)> {
         let key = Key::from_words(self.progressed.key).fold_in(self.progressed.step as u32);
         let key = self.ranks.key(key);
         let count = self.options.accumulate;
@@ -100,10 +90,11 @@ where
             let part = RankPart { ranks: self.ranks.clone(), examples, whole_step: count == 1 };
             let factor = loss_scale.map(|scale| &scale.factor);
             let Gradients { grads, successor, measured, weight, sums: started } =
-                (self.gradients)(&model, &batch, key, factor, &part);
+                (self.gradients)(model, &batch, key, factor, &part);
             sums = started;
-            has_successor |= successor.is_some();
-            model = successor.unwrap_or(model);
+            if let Some(successor) = successor {
+                (*model, has_successor) = (successor, true);
+            }
             batch_sums.add(grads, measured, weight);
         }
         let unscale = |grads| {
@@ -115,13 +106,12 @@ where
             self.ranks.sum(grads, sums.as_deref())
         };
         let (grads, metrics) = batch_sums.finish(unscale).expect("a step has at least one batch");
-        let stop = self.told_to_stop();
-        let (metrics, stopping) = self.ranks.sum_metrics(metrics, stop);
+        let (metrics, stopping) = self.ranks.sum_metrics(metrics, self.told_to_stop());
         self.stopping = stopping;
         if has_successor {
-            model = self.ranks.same_buffers(model);
+            *model = self.ranks.same_buffers(model.clone());
         }
-        Ok(MeanGradients { grads, metrics, model, has_successor })
+        Ok((grads, metrics, has_successor))
     }
 
     /// Waits for the metrics of the last step. If they are not finite, the step was skipped, or the run ends.

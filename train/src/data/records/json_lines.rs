@@ -50,6 +50,15 @@ impl JsonLines {
         }
     }
 
+    fn record(&mut self) -> Result<Option<Record>, DataError> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        let place = Place::line(&self.file, self.number);
+        let values = self.values().map_err(|reason| place.error(reason))?;
+        Ok(Some(Record { place, values, cells: vec![] }))
+    }
+
     fn values(&self) -> Result<Vec<Value>, String> {
         let line = utf8(&self.line)?;
         let object: Json = serde_json::from_str(line).map_err(|error| format!("this is not JSON: {error}"))?;
@@ -61,24 +70,11 @@ impl Iterator for JsonLines {
     type Item = Result<Record, DataError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.advance() {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(error) => return Some(Err(error)),
-        }
-        let place = Place::line(&self.file, self.number);
-        Some(match self.values() {
-            Ok(values) => Ok(Record { place, values, cells: vec![] }),
-            Err(reason) => Err(place.error(reason)),
-        })
+        self.record().transpose()
     }
 }
 
-impl Records for JsonLines {
-    fn header(&self) -> &[String] {
-        &[]
-    }
-}
+impl Records for JsonLines {}
 
 fn field(object: &Json, name: &str) -> Result<Value, String> {
     match object.get(name) {

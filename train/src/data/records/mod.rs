@@ -40,13 +40,14 @@ pub struct Record {
 /// The records of a file in order. After an error the iterator may end.
 pub trait Records: Iterator<Item = Result<Record, DataError>> {
     /// Column names of a delimited table with a header; empty for other files.
-    fn header(&self) -> &[String];
+    fn header(&self) -> &[String] {
+        &[]
+    }
 
     /// Names of all classes of a column, in their order, if the file has them.
     ///
     /// - `index`: index of the column in the request to [`open`]
-    fn classes(&self, index: usize) -> Option<&[String]> {
-        let _ = index;
+    fn classes(&self, _index: usize) -> Option<&[String]> {
         None
     }
 }

@@ -95,12 +95,8 @@ impl ParquetRows {
         loop {
             if let Some(row) = self.rows.as_mut().and_then(Iterator::next) {
                 let row = row.map_err(|error| damaged(&error.to_string()))?;
-                return row
-                    .into_columns()
-                    .into_iter()
-                    .map(|(_, field)| values::value(field))
-                    .collect::<Result<_, _>>()
-                    .map(Some);
+                let values = row.into_columns().into_iter().map(|(_, field)| values::value(field));
+                return values.collect::<Result<_, _>>().map(Some);
             }
             let Some(metadata) = self.metadata.row_groups().get(self.group) else { return Ok(None) };
             self.group += 1;
@@ -144,10 +140,6 @@ impl Iterator for ParquetRows {
 }
 
 impl Records for ParquetRows {
-    fn header(&self) -> &[String] {
-        &[]
-    }
-
     fn classes(&self, index: usize) -> Option<&[String]> {
         self.columns.get(index)?.classes.as_deref()
     }
