@@ -1,3 +1,4 @@
+use grove_files::FileError;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{
@@ -70,18 +71,18 @@ struct Format {
 
 impl Manifest {
     pub(super) fn new(progressed: RunProgress, state: &Path) -> Result<Self> {
-        let state_sha256 = File::open(state).and_then(sha256).map_err(TrainError::io("read", state))?;
+        let state_sha256 = File::open(state).and_then(sha256).map_err(FileError::io("read", state))?;
         Ok(Self { format: FORMAT, state_sha256, manifest_sha256: zeros(), progressed })
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self).map_err(|error| TrainError::io("write", path)(error.into()))?;
+        let text = serde_json::to_string_pretty(self).map_err(|error| FileError::io("write", path)(error.into()))?;
         let text = text.replacen(&zeros(), &digest(&text), 1);
         let write = |mut file: File| {
             file.write_all(text.as_bytes())?;
             file.sync_all()
         };
-        File::create(path).and_then(write).map_err(TrainError::io("write", path))
+        Ok(File::create(path).and_then(write).map_err(FileError::io("write", path))?)
     }
 
     /// Reads a manifest. `checkpoint` is the path that [`TrainError::NewerCheckpoint`] names.
@@ -123,7 +124,7 @@ impl ReadError {
     fn io(path: &Path, error: Error) -> Self {
         match is_damage(&error) {
             true => Self::Damaged(format!("{}: {error}", path.display())),
-            false => Self::Other(TrainError::io("read", path)(error)),
+            false => Self::Other(FileError::io("read", path)(error).into()),
         }
     }
 }

@@ -175,18 +175,18 @@ impl CheckpointManager {
     pub(crate) fn write<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &RunProgress) -> Result<PathBuf> {
         let path = self.path(progressed.step);
         self.lock()?;
-        fs::create_dir_all(&self.directory).map_err(TrainError::io("make directory", &self.directory))?;
+        fs::create_dir_all(&self.directory).map_err(FileError::io("make directory", &self.directory))?;
         let draft = self.draft()?;
         fill(draft.path(), state, progressed).map_err(|error| match error {
             // Report the final path, not that of the temporary directory.
             TrainError::Io(FileError::System { source, .. })
             | TrainError::Weights(WeightsError::File(FileError::System { source, .. })) => {
-                TrainError::io("write", &path)(source)
+                FileError::io("write", &path)(source).into()
             }
             error => error,
         })?;
         self.remove(&path)?;
-        fs::rename(draft.path(), &path).map_err(TrainError::io("write", &path))?;
+        fs::rename(draft.path(), &path).map_err(FileError::io("write", &path))?;
         // The directory was renamed, so dropping the guard must not remove it.
         let _ = draft.keep();
         sync_directory(&self.directory);
@@ -203,7 +203,7 @@ impl CheckpointManager {
             use std::os::unix::fs::PermissionsExt;
             builder.permissions(fs::Permissions::from_mode(0o777));
         }
-        builder.tempdir_in(&self.directory).map_err(TrainError::io("write in", &self.directory))
+        Ok(builder.tempdir_in(&self.directory).map_err(FileError::io("write in", &self.directory))?)
     }
 
     /// Removes a checkpoint atomically: it is renamed first, so a killed process leaves no partial checkpoint.
@@ -211,12 +211,12 @@ impl CheckpointManager {
         match fs::symlink_metadata(path) {
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(TrainError::io("remove", path)(error)),
+            Err(error) => return Err(FileError::io("remove", path)(error).into()),
         }
         self.lock()?;
         let draft = self.draft()?;
-        fs::rename(path, draft.path().join("removed")).map_err(TrainError::io("remove", path))?;
-        draft.close().map_err(TrainError::io("remove", path))
+        fs::rename(path, draft.path().join("removed")).map_err(FileError::io("remove", path))?;
+        Ok(draft.close().map_err(FileError::io("remove", path))?)
     }
 }
 
@@ -235,7 +235,7 @@ pub(crate) fn clear_drafts(directory: &Path, _lock: &RunLock) -> Result<()> {
     for (name, path) in entries(directory)? {
         if name.starts_with(TEMPORARY) {
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            removed.map_err(TrainError::io("remove", &path))?;
+            removed.map_err(FileError::io("remove", &path))?;
         }
     }
     Ok(())
@@ -246,11 +246,11 @@ fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     let listing = match fs::read_dir(directory) {
         Ok(listing) => listing,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(TrainError::io("list", directory)(error)),
+        Err(error) => return Err(FileError::io("list", directory)(error).into()),
     };
     let mut found = Vec::new();
     for item in listing {
-        let item = item.map_err(TrainError::io("list", directory))?;
+        let item = item.map_err(FileError::io("list", directory))?;
         // grove writes only UTF-8 names.
         found.extend(item.file_name().into_string().ok().map(|name| (name, item.path())));
     }
