@@ -4,8 +4,8 @@ use grove_tree::{AnyArray, Filter, Path, Tree};
 
 use crate::{
     Scalar, ScaleByAdam, ScaleByAdamState,
-    leafwise::{Row, all_at_once, by_kind, check_shape, float, precision, takes_part, widest},
-    transformation::{end_step, has_no_leaves, increment, steps},
+    leafwise::{Row, all_at_once, by_kind, check_shape, float, takes_part, widest},
+    transformation::{end_step, has_no_leaves, next_step},
     transforms::bias_correction,
 };
 
@@ -33,8 +33,7 @@ impl<B: Backend> Fused<'_, B> {
         if has_no_leaves(&updates, &state.count) {
             return (params, state);
         }
-        let count = increment(state.count);
-        let steps = steps(&count, precision(&updates));
+        let (count, steps) = next_step(state.count, &updates);
         let decaying = self.numbers(self.weight_decay.clone(), &steps);
         let others = self.mask.map(|_| self.numbers(0.0.into(), &steps));
         let take = |path: &Path, [g, p, mu, nu]: [AnyArray<B>; 4]| {

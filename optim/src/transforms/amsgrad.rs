@@ -5,9 +5,9 @@ use serde::Deserialize;
 use super::moment::{Ratio, bias_correction, corrected, decayed_mean, decayed_square};
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{elementwise, precision, zeros_like},
+    leafwise::{elementwise, zeros_like},
     options::{fraction, setters},
-    transformation::{has_no_leaves, increment, steps, zero_count},
+    transformation::{has_no_leaves, next_step, zero_count},
 };
 
 /// Rescales updates according to the AMSGrad algorithm: Adam with the maximum of all second moments so far in place of
@@ -87,8 +87,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAmsgrad<B> 
         if has_no_leaves(&updates, &state.count) {
             return (updates, state);
         }
-        let count = increment(state.count);
-        let steps = steps(&count, precision(&updates));
+        let (count, steps) = next_step(state.count, &updates);
         let first = self.bias_correction_mu.then(|| bias_correction(&self.b1, steps.clone()));
         let second = self.bias_correction_nu.then(|| bias_correction(&self.b2, steps.clone()));
         let ratio = Ratio { first, second: None, eps: &self.eps, eps_root: &self.eps_root };
