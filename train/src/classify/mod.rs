@@ -4,19 +4,24 @@
 #[cfg(feature = "images")]
 mod image;
 #[cfg(feature = "images")]
+mod image_batches;
+#[cfg(feature = "images")]
 mod image_records;
 mod text;
+mod text_examples;
 
 #[cfg(feature = "images")]
-pub use image::{
-    ImageBatch, ImageBatches, ImageTargets, ImageTask, fit_images, image_loss, score_images, score_images_on,
-};
+pub use image::{ImageTask, fit_images, image_loss, score_images, score_images_on};
+#[cfg(feature = "images")]
+pub use image_batches::{ImageBatch, ImageBatches, ImageTargets};
 #[cfg(feature = "images")]
 pub use image_records::read_labelled_images;
 pub use text::{
-    TextExample, TextTarget, TextTargets, TextTask, TrainableTextClassifier, class_weights, encode_examples,
-    encode_multi_label, encode_regression, fit_texts, score_texts, score_texts_on, score_values_on, text_batch,
-    text_loss, texts_identity,
+    TextTargets, TextTask, TrainableTextClassifier, fit_texts, score_texts, score_texts_on, score_values_on,
+    text_batch, text_loss,
+};
+pub use text_examples::{
+    TextExample, TextTarget, class_weights, encode_examples, encode_multi_label, encode_regression, texts_identity,
 };
 
 use burn::tensor::{Int, Tensor, TensorData};
