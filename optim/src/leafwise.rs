@@ -60,11 +60,11 @@ pub(crate) fn all_at_once<B: Backend, P: Tree<B>, T, const N: usize>(
     mut take: impl FnMut(&Path, [AnyArray<B>; N]) -> Row<T, [AnyArray<B>; N]>,
     change: impl FnOnce(Vec<T>) -> Vec<[AnyArray<B>; N]>,
 ) -> [P; N] {
-    let (mut rows, mut taken) = (Vec::new(), VecDeque::new());
+    let (mut rows, mut changes) = (Vec::new(), VecDeque::new());
     let frames = together(trees, |path, row| {
         let frame = row.each_ref().map(|leaf| AnyArray::absent(leaf.shape(), leaf.dtype()));
         let row = take(path, row);
-        taken.push_back(matches!(row, Row::Changes(_)));
+        changes.push_back(matches!(row, Row::Changes(_)));
         match row {
             Row::Changes(wanted) => {
                 rows.push(wanted);
@@ -74,8 +74,8 @@ pub(crate) fn all_at_once<B: Backend, P: Tree<B>, T, const N: usize>(
         }
     });
     let mut changed = change(rows).into_iter();
-    together(frames, |_, row| match taken.pop_front() {
-        Some(true) => changed.next().expect("a row for each that was taken"),
+    together(frames, |_, row| match changes.pop_front() {
+        Some(true) => changed.next().expect("a row for each that changes"),
         _ => row,
     })
 }
@@ -155,9 +155,10 @@ pub(crate) fn precision<B: Backend, P: Tree<B>>(tree: &P) -> FloatDType {
     dtype
 }
 
-/// Casts floating-point leaves to f32 for sums and averages; f64 leaves stay f64.
-pub(crate) fn widened<B: Backend, P: Tree<B>>(tree: P) -> P {
-    map(tree, AnyArray::widen)
+/// Returns the floating-point leaves in f32 for sums and averages; f64 leaves stay f64. The other leaves are absent in the
+/// result.
+pub(crate) fn widened<B: Backend, P: Tree<B>>(params: &P) -> P {
+    map(params.clone(), |leaf| if leaf.dtype().is_float() { leaf.widen() } else { leaf.into_absent() })
 }
 
 /// Returns true if optimizers update this leaf: it is present and floating-point.

@@ -112,12 +112,12 @@ type Successor<B, M> = <<M as Tree<B>>::On<Autodiff<B>> as Tree<Autodiff<B>>>::O
 
 /// Returns the model with the buffers of its successor, in the dtypes of the model.
 fn with_buffers<B: Backend, M: Tree<B>>(model: M, successor: Successor<B, M>) -> M {
-    let taken = zip_map(model, &successor, |path, mine, theirs| match mine.dtype() {
+    let updated = zip_map(model, &successor, |path, mine, theirs| match mine.dtype() {
         dtype if path.is_buffer() && dtype.is_float() => theirs.cast_float(dtype.into()),
         _ if path.is_buffer() => theirs,
         _ => mine,
     });
-    taken.expect("a model and its successor have one structure")
+    updated.expect("a model and its successor have one structure")
 }
 
 /// Adds two trees of gradients, in f32 if they are 16-bit.

@@ -4,7 +4,7 @@ use grove_distributed::{CommError, Communicator, Number};
 use grove_tree::{AnyArray, Tree, leaves, map};
 use std::ops::Mul;
 
-use crate::GradientTransformation;
+use crate::{GradientTransformation, leafwise::takes_part};
 
 /// See [`zero1`].
 #[derive(Clone, Debug)]
@@ -64,8 +64,7 @@ fn owners<B: Backend, P: Tree<B>>(params: &P, ranks: usize) -> Vec<Option<usize>
 
 /// Returns the owners of the leaves that have an update.
 fn updated<B: Backend, P: Tree<B>>(updates: &P, owners: &[Option<usize>]) -> Vec<Option<usize>> {
-    let has_update = |leaf: &AnyArray<B>| leaf.is_present() && leaf.dtype().is_float();
-    leaves(updates).iter().zip(owners).map(|((_, leaf), owner)| owner.filter(|_| has_update(leaf))).collect()
+    leaves(updates).iter().zip(owners).map(|((_, leaf), owner)| owner.filter(|_| takes_part(leaf))).collect()
 }
 
 /// Keeps the leaves of one rank; the others become absent.

@@ -77,9 +77,9 @@ impl CheckpointManager {
     fn lock(&self) -> Result<()> {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if lock.is_none() {
-            let taken = RunLock::acquire(self.directory.parent().unwrap_or(&self.directory))?;
-            clear_drafts(&self.directory, &taken)?;
-            *lock = Some(taken);
+            let acquired = RunLock::acquire(self.directory.parent().unwrap_or(&self.directory))?;
+            clear_drafts(&self.directory, &acquired)?;
+            *lock = Some(acquired);
         }
         Ok(())
     }

@@ -27,6 +27,7 @@ pub use text_examples::{
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::Array;
+use std::collections::HashSet;
 
 /// Returns the labels without examples. An evaluation says nothing about these classes.
 ///
@@ -35,13 +36,8 @@ use grove_tree::Array;
 /// assert_eq!(grove_train::classify::labels_without_examples(&labels, [0, 2, 0]), ["dog"]);
 /// ```
 pub fn labels_without_examples(labels: &[String], classes: impl IntoIterator<Item = usize>) -> Vec<&str> {
-    let mut seen = vec![false; labels.len()];
-    for class in classes {
-        if let Some(seen) = seen.get_mut(class) {
-            *seen = true;
-        }
-    }
-    labels.iter().zip(seen).filter(|(_, seen)| !seen).map(|(label, _)| label.as_str()).collect()
+    let seen: HashSet<usize> = classes.into_iter().collect();
+    labels.iter().enumerate().filter(|(class, _)| !seen.contains(class)).map(|(_, label)| label.as_str()).collect()
 }
 
 /// Class indices on a device, `[b]`.

@@ -137,10 +137,8 @@ pub fn texts_identity<B: Backend, M: TextClassifier<B>>(examples: &[TextExample]
 /// assert_eq!(class_weights([0, 0, 0, 1], 2), [4.0 / 6.0, 2.0]);
 /// ```
 pub fn class_weights(examples: impl IntoIterator<Item = usize>, classes: usize) -> Vec<f32> {
-    let (mut counts, mut all) = (vec![0_usize; classes], 0);
-    for class in examples {
-        counts[class] += 1;
-        all += 1;
-    }
+    let mut counts = vec![0_usize; classes];
+    examples.into_iter().for_each(|class| counts[class] += 1);
+    let all: usize = counts.iter().sum();
     counts.into_iter().map(|count| all as f32 / (classes * count.max(1)) as f32).collect()
 }

@@ -231,10 +231,10 @@ where
     /// True if the run ends before the next step. Several ranks stop together, after the step in which one of them is
     /// asked to.
     fn is_to_stop(&self) -> bool {
-        if self.ranks.is_shared() { self.stopping } else { self.told_to_stop() }
+        if self.ranks.is_shared() { self.stopping } else { self.stop_requested() }
     }
 
-    pub(super) fn told_to_stop(&self) -> bool {
+    pub(super) fn stop_requested(&self) -> bool {
         self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 

@@ -41,15 +41,15 @@ where
             model = select(good, model, untouched);
         }
         let finite = loss_scale.as_ref().and_then(|_| all_finite(&grads));
-        let taken = match (self.options.non_finite, finite.clone(), good) {
+        let accepted = match (self.options.non_finite, finite.clone(), good) {
             (NonFinite::Skip { .. }, Some(finite), Some(good)) => Some(finite.bool_and(good)),
             (NonFinite::Skip { .. }, None, good) => good,
             (_, finite, _) => finite,
         };
-        let before = taken.map(|taken| (taken, model.clone(), state.clone()));
+        let before = accepted.map(|accepted| (accepted, model.clone(), state.clone()));
         (model, state) = self.optimizer.step(grads, state, model);
-        if let Some((taken, model_before, state_before)) = before {
-            (model, state) = (select(&taken, model, model_before), select(&taken, state, state_before));
+        if let Some((accepted, model_before, state_before)) = before {
+            (model, state) = (select(&accepted, model, model_before), select(&accepted, state, state_before));
         }
         if let Some(finite) = finite {
             loss_scale = loss_scale.map(|scale| scale.adjusted(finite));
@@ -106,7 +106,7 @@ where
             self.ranks.sum(grads, sums.as_deref())
         };
         let (grads, metrics) = batch_sums.finish(unscale).expect("a step has at least one batch");
-        let (metrics, stopping) = self.ranks.sum_metrics(metrics, self.told_to_stop());
+        let (metrics, stopping) = self.ranks.sum_metrics(metrics, self.stop_requested());
         self.stopping = stopping;
         if has_successor {
             *model = self.ranks.same_buffers(model.clone());
@@ -119,7 +119,7 @@ where
         let Some(Pending { step, loss, grad_norm, others, factor }) = self.pending.take() else { return Ok(()) };
         let (loss, grad_norm) = (scalar(loss.wait()), scalar(grad_norm.wait()));
         if !loss.is_finite() {
-            return self.left_out("loss", loss, step);
+            return self.count_skipped("loss", loss, step);
         }
         let mut values = vec![(TRAIN_LOSS.to_owned(), loss)];
         if grad_norm.is_finite() {
@@ -127,7 +127,7 @@ where
             self.progressed.skipped_in_a_row = 0;
         } else if factor.is_none_or(|factor| LossScale::<B>::is_least(scalar(factor.wait()))) {
             // Otherwise the scaled loss overflowed, and the step was skipped.
-            return self.left_out("norm of the gradient", grad_norm, step);
+            return self.count_skipped("norm of the gradient", grad_norm, step);
         }
         values.extend(others.into_iter().map(|(name, value)| (format!("train/{name}"), scalar(value.wait()))));
         self.logs.measured(&mut self.progressed, step, values);
@@ -135,7 +135,7 @@ where
     }
 
     /// Counts a non-finite step. Returns an error after too many consecutive ones.
-    fn left_out(&mut self, what: &'static str, value: f64, step: u64) -> Result<()> {
+    fn count_skipped(&mut self, what: &'static str, value: f64, step: u64) -> Result<()> {
         if self.progressed.skipped_in_a_row >= self.options.non_finite.max_consecutive() {
             return Err(self.not_finite(what, value, step));
         }
