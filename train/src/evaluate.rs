@@ -6,9 +6,9 @@ use grove_distributed::Communicator;
 
 use crate::{
     Result, TrainError,
+    arrays::scalar,
     data::{TokenBatch, TokenStream},
     ranks::or_end,
-    scalar::scalar,
 };
 
 /// Returns the mean loss, in nats, over all tokens of a stream but the first, and the number of those tokens.

@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 mod accumulate;
+mod arrays;
 pub mod checkpoint;
 pub mod classify;
 mod confusion;
@@ -21,7 +22,6 @@ mod masked_lm;
 mod outcome;
 mod ranks;
 mod run_directory;
-mod scalar;
 mod scale;
 mod settings;
 mod step;

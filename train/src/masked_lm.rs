@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use crate::{
     Evaluation, FitOptions, Fitted, JitLoss, Outcome, Result,
+    arrays::scalar,
     data::{Examples, MaskedBatch, Masking},
     fit, fit_jitted,
-    scalar::scalar,
 };
 
 /// Loss and evaluation of [`fit_masked_lm`].

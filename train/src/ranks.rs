@@ -9,7 +9,7 @@ use grove_tree::{Array, Key, Tree, combine, is_buffer, leaves, map, partition};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::{
-    Evaluation, FitOptions, Metrics, Result, RunProgress, TrainError, TrainState, outcome::Measured, scalar::scalar,
+    Evaluation, FitOptions, Metrics, Result, RunProgress, TrainError, TrainState, arrays::scalar, outcome::Measured,
 };
 
 /// Returns the result of a collective, or ends the job if it failed.

@@ -14,9 +14,9 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::classes_on;
 use crate::{
     DataIdentity,
+    arrays::integers,
     data::{Data, DataError, Order},
 };
 
@@ -47,9 +47,12 @@ impl ImageBatch {
     /// Returns the classes on a device.
     pub fn targets<B: Backend>(&self, device: &B::Device) -> ImageTargets<B> {
         let mixed = self.mixed.as_ref().map(|(others, lambda)| {
-            (classes_on(others, device), Array::new(Tensor::from_data(TensorData::new(vec![*lambda], [1]), device)))
+            (
+                integers(others.clone(), device),
+                Array::new(Tensor::from_data(TensorData::new(vec![*lambda], [1]), device)),
+            )
         });
-        ImageTargets { classes: classes_on(&self.classes, device), mixed }
+        ImageTargets { classes: integers(self.classes.clone(), device), mixed }
     }
 }
 

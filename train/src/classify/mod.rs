@@ -24,9 +24,6 @@ pub use text_examples::{
     TextExample, TextTarget, class_weights, encode_examples, encode_multi_label, encode_regression, texts_identity,
 };
 
-use burn::tensor::{Int, Tensor, TensorData};
-use grove_backend::Backend;
-use grove_tree::Array;
 use std::collections::HashSet;
 
 /// Returns the labels without examples. An evaluation says nothing about these classes.
@@ -38,9 +35,4 @@ use std::collections::HashSet;
 pub fn labels_without_examples(labels: &[String], classes: impl IntoIterator<Item = usize>) -> Vec<&str> {
     let seen: HashSet<usize> = classes.into_iter().collect();
     labels.iter().enumerate().filter(|(class, _)| !seen.contains(class)).map(|(_, label)| label.as_str()).collect()
-}
-
-/// Class indices on a device, `[b]`.
-fn classes_on<B: Backend>(classes: &[i64], device: &B::Device) -> Array<B, 1, Int> {
-    Array::new(Tensor::from_data(TensorData::new(classes.to_vec(), [classes.len()]), device))
 }

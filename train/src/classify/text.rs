@@ -11,10 +11,10 @@ use grove_text::TextIds;
 use grove_tree::{Array, Key, Tree};
 use std::sync::Arc;
 
-use super::{TextExample, TextTarget, classes_on};
+use super::{TextExample, TextTarget};
 use crate::{
-    ClassifierScore, Differentiated, FitOptions, Fitted, JitLoss, Outcome, Result, ValueScore, data::Examples, fit,
-    fit_jitted, ranks::or_end,
+    ClassifierScore, Differentiated, FitOptions, Fitted, JitLoss, Outcome, Result, ValueScore, arrays::integers,
+    data::Examples, fit, fit_jitted, ranks::or_end,
 };
 
 /// Makes a batch of tokenized texts, and of their classes `[b]`, on the model's device.
@@ -46,7 +46,7 @@ pub fn text_batch<B: Backend, M: TextClassifier<B>>(
 ) -> Result<(M::Texts, Array<B, 1, Int>)> {
     let texts = model.texts(&ids(batch))?;
     let classes: Vec<i64> = batch.iter().map(|example| example.class() as i64).collect();
-    let classes = classes_on(&classes, &device_of(&texts).unwrap_or_default());
+    let classes = integers(classes, &device_of(&texts).unwrap_or_default());
     Ok((texts, classes))
 }
 
@@ -83,7 +83,7 @@ impl<B: Backend> TextTargets<B> {
             let labels = values.len() / b;
             Array::new(Tensor::from_data(TensorData::new(values, [b, labels]), device))
         });
-        let classes = (!classes.is_empty()).then(|| classes_on(&classes, device));
+        let classes = (!classes.is_empty()).then(|| integers(classes, device));
         (Self { classes, values, weights }, f64::from(total))
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::{
     Outcome, Result, StepOptions, TrainError,
+    arrays::scalar,
     data::{Data, Position, prefetch},
-    scalar::scalar,
     train_step,
 };
 

@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{
     CheckpointManager, Outcome, Result, RunLock, RunProgress, TrainError,
+    arrays::scalar,
     data::{Data, Parts, Position, prefetch},
     ema::ema_model,
     gradients::{GradientFn, RankPart, gradients},
     ranks::{Ranks, only_present},
-    scalar::scalar,
 };
 
 /// Trains a model, with evaluations, checkpoints and logs, until all steps are done, evaluations stop improving, or the

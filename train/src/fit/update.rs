@@ -12,11 +12,11 @@ use super::{
 use crate::{
     LossScale, Metrics, Result,
     accumulate::Accumulated,
+    arrays::scalar,
     data::{Data, DataError, Part, Parts, Prefetch},
     ema::{ema_decay, ema_step},
     gradients::{Gradients, RankPart},
     log::{GRAD_NORM, TRAIN_LOSS},
-    scalar::scalar,
 };
 
 impl<B, M, T, D> Run<'_, B, M, T, D>
