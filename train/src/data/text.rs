@@ -146,7 +146,7 @@ pub fn read_text(path: impl AsRef<Path>) -> Result<String, DataError> {
 }
 
 /// Returns true if bytes begin with a byte order mark of UTF-16.
-fn is_utf16(bytes: &[u8]) -> bool {
+pub(super) fn is_utf16(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff])
 }
 

@@ -1,5 +1,6 @@
 //! JSON Lines: an object on each line.
 
+use grove_files::FileError;
 use serde_json::Value as Json;
 use std::{
     fs::File,
@@ -22,7 +23,7 @@ pub(super) struct JsonLines {
 
 impl JsonLines {
     pub(super) fn open(file: &Path, columns: &[&str]) -> Result<Self, DataError> {
-        let opened = File::open(file).map_err(|error| cannot_read(file, &error))?;
+        let opened = File::open(file).map_err(FileError::io("read", file))?;
         Ok(Self {
             file: Arc::new(file.to_owned()),
             lines: BufReader::new(opened),
@@ -37,7 +38,7 @@ impl JsonLines {
         loop {
             self.line.clear();
             let read = self.lines.read_until(b'\n', &mut self.line);
-            if read.map_err(|error| cannot_read(&self.file, &error))? == 0 {
+            if read.map_err(|error| FileError::io("read", &*self.file)(error))? == 0 {
                 return Ok(false);
             }
             self.number += 1;
@@ -84,8 +85,4 @@ fn field(object: &Json, name: &str) -> Result<Value, String> {
             Err(format!("there is no field \"{name}\"; the record has: {}", known.join(", ")))
         }
     }
-}
-
-pub(super) fn cannot_read(file: &Path, error: &std::io::Error) -> DataError {
-    DataError::other(format!("cannot read {}: {error}", file.display()))
 }

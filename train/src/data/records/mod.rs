@@ -21,7 +21,7 @@ mod value;
 
 use std::path::Path;
 
-use super::DataError;
+use super::{DataError, text::is_utf16};
 
 pub use place::Place;
 pub use value::Value;
@@ -107,8 +107,7 @@ fn extension(file: &Path) -> &str {
 fn utf8(bytes: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
-        // Byte order marks of UTF-16.
-        let encoding = if matches!(bytes[at..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) { "UTF-16" } else { "ISO-8859-1" };
+        let encoding = if is_utf16(&bytes[at..]) { "UTF-16" } else { "ISO-8859-1" };
         format!(
             "0x{:02x} after \"{}\" is not UTF-8; convert the file from the encoding it has, such as `iconv -f {encoding} \
              -t UTF-8`",
