@@ -2,7 +2,10 @@ use grove_backend::Backend;
 use grove_tree::Tree;
 use serde::Deserialize;
 
-use super::moment::{Ratio, bias_correction, corrected, decayed_mean, decayed_square};
+use super::{
+    ScaleByAdam,
+    moment::{Ratio, bias_correction, corrected, decayed_mean, decayed_square},
+};
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, zeros_like},
@@ -36,14 +39,8 @@ pub struct ScaleByAmsgrad<B: Backend> {
 
 impl<B: Backend> Default for ScaleByAmsgrad<B> {
     fn default() -> Self {
-        Self {
-            b1: 0.9.into(),
-            b2: 0.999.into(),
-            eps: 1e-8.into(),
-            eps_root: 0.0.into(),
-            bias_correction_mu: true,
-            bias_correction_nu: true,
-        }
+        let ScaleByAdam { b1, b2, eps, eps_root, .. } = ScaleByAdam::default();
+        Self { b1, b2, eps, eps_root, bias_correction_mu: true, bias_correction_nu: true }
     }
 }
 

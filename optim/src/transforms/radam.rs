@@ -4,7 +4,7 @@ use grove_tree::Tree;
 use serde::Deserialize;
 
 use super::{
-    ScaleByAdamState,
+    ScaleByAdam, ScaleByAdamState,
     moment::{FirstMoment, Ratio, bias_correction, decayed_square, half_exponent},
 };
 use crate::{
@@ -44,14 +44,8 @@ pub struct ScaleByRadam<B: Backend> {
 
 impl<B: Backend> Default for ScaleByRadam<B> {
     fn default() -> Self {
-        Self {
-            b1: 0.9.into(),
-            b2: 0.999.into(),
-            eps: 1e-8.into(),
-            eps_root: 0.0.into(),
-            threshold: 5.0.into(),
-            nesterov: false,
-        }
+        let ScaleByAdam { b1, b2, eps, eps_root, nesterov } = ScaleByAdam::default();
+        Self { b1, b2, eps, eps_root, threshold: 5.0.into(), nesterov }
     }
 }
 

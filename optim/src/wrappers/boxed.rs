@@ -22,6 +22,7 @@ use crate::{GradientTransformation, apply_updates};
 /// let state = parts.init(&Array::absent([2, 3]));
 /// assert_eq!(paths::<B, _>(&state), ["1.0.count", "1.0.mu", "1.0.nu"]);
 /// ```
+#[derive(Clone)]
 pub struct Boxed<B: Backend, P: Tree<B>> {
     inner: Arc<dyn GradientTransformation<B, P, State = NamedLeaves<B>> + Send + Sync>,
 }
@@ -34,12 +35,6 @@ where
     T: GradientTransformation<B, P> + Send + Sync + 'static,
 {
     Boxed { inner: Arc::new(Named(inner)) }
-}
-
-impl<B: Backend, P: Tree<B>> Clone for Boxed<B, P> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone() }
-    }
 }
 
 impl<B: Backend, P: Tree<B>> fmt::Debug for Boxed<B, P> {
