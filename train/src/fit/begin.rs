@@ -18,7 +18,7 @@ pub(super) struct RunSetup<B: Backend, M, S> {
     pub(super) progressed: RunProgress,
     pub(super) checkpoints: Option<CheckpointManager>,
     /// Step and directory of the newest checkpoint.
-    pub(super) kept: Option<(u64, PathBuf)>,
+    pub(super) newest: Option<(u64, PathBuf)>,
     pub(super) best: Best<M>,
     /// Messages for the user, one sentence each.
     pub(super) remarks: Vec<String>,
@@ -49,7 +49,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
             RunProgress { key: key.words(), settings: Some(settings.clone()), ..RunProgress::default() };
         let Some(directory) = &options.directory else {
             let (best, remarks) = (Best::in_memory(), Vec::new());
-            return Ok(Self { state, progressed, checkpoints: None, kept: None, best, remarks, lock: None });
+            return Ok(Self { state, progressed, checkpoints: None, newest: None, best, remarks, lock: None });
         };
         // Lock before reading, so that another run cannot write in between.
         let lock = match &options.lock {
@@ -69,7 +69,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
             changes = same_run(path, saved, &settings, key, options.resume_anyway)?;
             Ok(())
         })?;
-        let mut kept = None;
+        let mut newest = None;
         if let Some(Restored { state: saved, progressed: before, path, skipped }) = restored {
             remarks.extend(skipped);
             remarks.push(format!("going on after step {} of {}", before.step, path.display()));
@@ -81,13 +81,13 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
             }
             // A process killed right after writing a checkpoint leaves too many older ones.
             checkpoints.thin(progressed.step)?;
-            kept = Some((progressed.step, path));
+            newest = Some((progressed.step, path));
         }
         let best = match options.keep_model {
             KeepModel::Last => Best::in_memory(),
             _ => Best::open(directory.join("best"), &lock, &mut progressed, &state.model, &device, &mut remarks)?,
         };
-        Ok(Self { state, progressed, checkpoints: Some(checkpoints), kept, best, remarks, lock: Some(lock) })
+        Ok(Self { state, progressed, checkpoints: Some(checkpoints), newest, best, remarks, lock: Some(lock) })
     }
 }
 

@@ -119,7 +119,7 @@ where
         own = Some(state.clone());
         ranks.whole(state, trained)
     };
-    let RunSetup { state, progressed, checkpoints, kept, best, remarks, lock } =
+    let RunSetup { state, progressed, checkpoints, newest, best, remarks, lock } =
         RunSetup::new(model, init, key, batches_per_epoch, options)?;
     let (mut state, progressed) = ranks.same_state(state, progressed)?;
     let is_sharded = own.is_some();
@@ -135,7 +135,7 @@ where
         ranks,
         steps,
         checkpoints,
-        kept,
+        newest,
         best,
         logs: Logs::open(options, steps, &progressed, &remarks)?,
         pending: None,
@@ -163,7 +163,7 @@ pub(super) struct Run<'a, B: Backend, M: Tree<B>, T, D: Data> {
     pub(super) progressed: RunProgress,
     checkpoints: Option<CheckpointManager>,
     /// Step and path of the newest checkpoint.
-    kept: Option<(u64, PathBuf)>,
+    newest: Option<(u64, PathBuf)>,
     best: Best<M>,
     pub(super) logs: Logs,
     /// Metrics of the last step, which may not be computed yet.
@@ -239,7 +239,7 @@ where
     }
 
     pub(super) fn not_finite(&self, what: &'static str, value: f64, step: u64) -> TrainError {
-        let kept = self.kept.as_ref().map(|(_, path)| path.clone());
+        let kept = self.newest.as_ref().map(|(_, path)| path.clone());
         TrainError::NotFinite { what, value, step, skipped: self.progressed.skipped_in_a_row, kept }
     }
 
@@ -316,7 +316,7 @@ where
             let optimizer = self.ranks.whole(state.optimizer.clone(), &state.model);
             TrainState { optimizer, ..state.clone() }
         });
-        if self.kept.as_ref().is_some_and(|(kept, _)| *kept == step) {
+        if self.newest.as_ref().is_some_and(|(newest, _)| *newest == step) {
             return Ok(());
         }
         let begun = Instant::now();
@@ -325,7 +325,7 @@ where
         // Flush the logs first: a checkpoint implies that all records up to its step are on disk.
         self.logs.flush()?;
         let path = checkpoints.save(gathered.as_ref().unwrap_or(state), &self.progressed)?;
-        self.kept = Some((step, path));
+        self.newest = Some((step, path));
         self.best.checkpointed(&self.progressed)?;
         self.logs.pause(begun.elapsed());
         Ok(())
