@@ -155,8 +155,8 @@ pub(crate) fn precision<B: Backend, P: Tree<B>>(tree: &P) -> FloatDType {
     dtype
 }
 
-/// Returns the floating-point leaves in f32 for sums and averages; f64 leaves stay f64. The other leaves are absent in the
-/// result.
+/// Returns the floating-point leaves in f32 for sums and averages; f64 leaves stay f64. The other leaves are absent in
+/// the result.
 pub(crate) fn widened<B: Backend, P: Tree<B>>(params: &P) -> P {
     map(params.clone(), |leaf| if leaf.dtype().is_float() { leaf.widen() } else { leaf.into_absent() })
 }

@@ -61,7 +61,8 @@ impl ImageBatch {
 pub struct ImageTargets<B: Backend> {
     /// Class of each image, `[b]`.
     pub classes: Array<B, 1, Int>,
-    /// For images that mixup or CutMix mixed: the class of each partner, `[b]`, and the weight of the original image's class, `[1]`.
+    /// For images that mixup or CutMix mixed: the class of each partner, `[b]`, and the weight of the original image's
+    /// class, `[1]`.
     pub mixed: Option<(Array<B, 1, Int>, Array<B, 1>)>,
 }
 

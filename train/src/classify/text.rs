@@ -216,8 +216,8 @@ impl<B: Backend, M> TrainableTextClassifier<B> for M where
 pub struct TextTask<'a> {
     /// Problem type, which the targets of all examples match.
     pub problem: ProblemType,
-    /// Weight of each class in the training and evaluation losses; see [`class_weights`](super::class_weights). `fit` weights a batch by the
-    /// sum of the weights of its texts.
+    /// Weight of each class in the training and evaluation losses; see [`class_weights`](super::class_weights). `fit`
+    /// weights a batch by the sum of the weights of its texts.
     pub weights: &'a [f32],
     /// Evaluation examples.
     pub held_out: &'a [TextExample],

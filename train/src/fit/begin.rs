@@ -114,7 +114,8 @@ fn trainable_part<B: Backend, M: Tree<B>>(model: &M, options: &FitOptions<B>) ->
     Ok((trained, device))
 }
 
-/// Returns the progress of a resumed run with its current settings. Another choice of the model to keep forgets the best model.
+/// Returns the progress of a resumed run with its current settings. Another choice of the model to keep forgets the
+/// best model.
 fn with_settings(mut progressed: RunProgress, settings: RunSettings, keep_model: KeepModel) -> RunProgress {
     // Checkpoints of earlier versions have neither this setting nor the loss; they kept the model with the lowest loss.
     let kept_by = |settings: Option<&RunSettings>| {

@@ -68,8 +68,8 @@ where
         Ok(TrainState { model, optimizer: state, ema, loss_scale })
     }
 
-    /// Returns the means of the gradients and metrics of the next batches on all ranks. Updates the buffers of the model, and
-    /// returns true if it has any.
+    /// Returns the means of the gradients and metrics of the next batches on all ranks. Updates the buffers of the model,
+    /// and returns true if it has any.
     fn mean_gradients(
         &mut self,
         model: &mut M,
