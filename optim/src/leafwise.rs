@@ -60,11 +60,11 @@ pub(crate) fn all_at_once<B: Backend, P: Tree<B>, T, const N: usize>(
     mut take: impl FnMut(&Path, [AnyArray<B>; N]) -> Row<T, [AnyArray<B>; N]>,
     change: impl FnOnce(Vec<T>) -> Vec<[AnyArray<B>; N]>,
 ) -> [P; N] {
-    let (mut rows, mut taken) = (Vec::new(), VecDeque::new());
+    let (mut rows, mut changes) = (Vec::new(), VecDeque::new());
     let frames = together(trees, |path, row| {
         let frame = row.each_ref().map(|leaf| AnyArray::absent(leaf.shape(), leaf.dtype()));
         let row = take(path, row);
-        taken.push_back(matches!(row, Row::Changes(_)));
+        changes.push_back(matches!(row, Row::Changes(_)));
         match row {
             Row::Changes(wanted) => {
                 rows.push(wanted);
@@ -74,8 +74,8 @@ pub(crate) fn all_at_once<B: Backend, P: Tree<B>, T, const N: usize>(
         }
     });
     let mut changed = change(rows).into_iter();
-    together(frames, |_, row| match taken.pop_front() {
-        Some(true) => changed.next().expect("a row for each that was taken"),
+    together(frames, |_, row| match changes.pop_front() {
+        Some(true) => changed.next().expect("a row for each that changes"),
         _ => row,
     })
 }
@@ -85,9 +85,9 @@ pub(crate) fn scaled<B: Backend, P: Tree<B>>(tree: P, factor: &Tensor<B, 1>) -> 
     let take = |_: &Path, row: [AnyArray<B>; 1]| if takes_part(&row[0]) { Row::Changes(row) } else { Row::Stays(row) };
     let change = |rows: Vec<[AnyArray<B>; 1]>| {
         let rows = rows.into_iter().map(|[leaf]| (widest([leaf.dtype()]), leaf)).collect();
-        let scale = |dtype: &FloatDType, leaves: Vec<AnyArray<B>>| {
-            let leaves = leaves.into_iter().map(|leaf| float(leaf.cast_float(*dtype))).collect();
-            let scaled = ops::scale(leaves, factor.clone().cast(*dtype)).into_iter();
+        let scale = |dtype: FloatDType, leaves: Vec<AnyArray<B>>| {
+            let leaves = leaves.into_iter().map(|leaf| float(leaf.cast_float(dtype))).collect();
+            let scaled = ops::scale(leaves, factor.clone().cast(dtype)).into_iter();
             scaled.map(|x| [AnyArray::present(x)]).collect()
         };
         by_kind(rows, scale)
@@ -97,23 +97,14 @@ pub(crate) fn scaled<B: Backend, P: Tree<B>>(tree: P, factor: &Tensor<B, 1>) -> 
 }
 
 /// Groups items by kind and applies a function to each group. Returns the results in the order of the items.
-pub(crate) fn by_kind<K: PartialEq, T, R>(items: Vec<(K, T)>, mut f: impl FnMut(&K, Vec<T>) -> Vec<R>) -> Vec<R> {
+pub(crate) fn by_kind<K: PartialEq + Copy, T, R>(items: Vec<(K, T)>, mut f: impl FnMut(K, Vec<T>) -> Vec<R>) -> Vec<R> {
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
     let mut rest: Vec<(usize, (K, T))> = items.into_iter().enumerate().collect();
-    while let Some((_, (kind, _))) = rest.first() {
-        let same: Vec<bool> = rest.iter().map(|(_, (other, _))| other == kind).collect();
-        let mut same = same.into_iter();
-        let (group, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|_| same.next().unwrap_or_default());
+    while let Some(&(_, (kind, _))) = rest.first() {
+        let (group, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, (other, _))| *other == kind);
         rest = others;
-        let mut places = Vec::with_capacity(group.len());
-        let mut kinds = Vec::with_capacity(group.len());
-        let mut group_items = Vec::with_capacity(group.len());
-        for (place, (kind, item)) in group {
-            places.push(place);
-            kinds.push(kind);
-            group_items.push(item);
-        }
-        for (place, result) in places.into_iter().zip(f(&kinds[0], group_items)) {
+        let (places, items): (Vec<usize>, Vec<T>) = group.into_iter().map(|(place, (_, item))| (place, item)).unzip();
+        for (place, result) in places.into_iter().zip(f(kind, items)) {
             results[place] = Some(result);
         }
     }
@@ -164,9 +155,10 @@ pub(crate) fn precision<B: Backend, P: Tree<B>>(tree: &P) -> FloatDType {
     dtype
 }
 
-/// Casts floating-point leaves to f32 for sums and averages; f64 leaves stay f64.
-pub(crate) fn widened<B: Backend, P: Tree<B>>(tree: P) -> P {
-    map(tree, AnyArray::widen)
+/// Returns the floating-point leaves in f32 for sums and averages; f64 leaves stay f64. The other leaves are absent in
+/// the result.
+pub(crate) fn widened<B: Backend, P: Tree<B>>(params: &P) -> P {
+    map(params.clone(), |leaf| if leaf.dtype().is_float() { leaf.widen() } else { leaf.into_absent() })
 }
 
 /// Returns true if optimizers update this leaf: it is present and floating-point.
@@ -183,17 +175,20 @@ pub fn zeros_like<B: Backend, P: Tree<B>>(params: &P) -> P {
 /// Fills each floating-point leaf with one value, in f32, or f64 for an f64 leaf. Absent leaves and leaves that are not
 /// floating-point are absent in the result.
 pub(crate) fn filled_like<B: Backend, P: Tree<B>>(params: &P, value: f64) -> P {
-    map(params.clone(), |leaf| {
-        let (shape, dtype) = (leaf.shape().to_vec(), DType::from(widest([leaf.dtype()])));
-        match leaf.device() {
-            _ if !leaf.dtype().is_float() => leaf.into_absent(),
-            None => AnyArray::absent(shape, dtype),
-            Some(device) => {
-                let tensor = Tensor::<B, 1>::full([leaf.len()], value, (&device, dtype));
-                unflat(tensor, &shape)
-            }
-        }
-    })
+    map(
+        params.clone(),
+        |leaf| if leaf.dtype().is_float() { filled(&leaf, leaf.shape(), value) } else { leaf.into_absent() },
+    )
+}
+
+/// Returns a leaf of a state: one value in each place of `shape`, in f32, or f64 for an f64 leaf, on the device of the
+/// leaf; absent for an absent leaf.
+pub(crate) fn filled<B: Backend>(leaf: &AnyArray<B>, shape: &[usize], value: f64) -> AnyArray<B> {
+    let dtype = DType::from(widest([leaf.dtype()]));
+    match leaf.device() {
+        Some(device) => unflat(Tensor::<B, 1>::full([shape.iter().product::<usize>()], value, (&device, dtype)), shape),
+        None => AnyArray::absent(shape, dtype),
+    }
 }
 
 /// Flattens a present floating-point leaf to `[n]`, in f32, or f64 for an f64 leaf.

@@ -1,11 +1,11 @@
 use burn::tensor::{DType, FloatDType, Tensor};
 use grove_backend::Backend;
-use grove_tree::Tree;
+use grove_tree::{Array, Tree};
 
 use crate::{
     Count, Schedule,
     leafwise::precision,
-    transformation::{has_no_leaves, increment, zero_count},
+    transformation::{device_of, has_no_leaves, increment, zero_count},
 };
 
 /// A hyperparameter: a constant, or an array `[1]` that [`inject_hyperparams`](crate::inject_hyperparams) reads from
@@ -67,6 +67,16 @@ impl<B: Backend> Scalar<B> {
     /// Converts to an array `[1]` with the dtype and device of a tensor.
     pub(crate) fn array_like(&self, x: &Tensor<B, 1>) -> Tensor<B, 1> {
         self.array(&x.device(), x.dtype().into())
+    }
+
+    /// Returns the value as a leaf `[1]` of a state, in the precision of the parameters. It is absent for a skeleton and
+    /// for a tree without leaves.
+    pub(crate) fn leaf<P: Tree<B>>(&self, params: &P) -> Array<B, 1> {
+        let dtype = precision(params);
+        match device_of(params) {
+            Some(device) => Array::new(self.array(&device, dtype)),
+            None => Array::absent_of([1], dtype.into()),
+        }
     }
 
     /// Returns true if this is the constant 0.

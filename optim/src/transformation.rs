@@ -2,7 +2,7 @@ use burn::tensor::{FloatDType, Int, Tensor};
 use grove_backend::{Backend, ops};
 use grove_tree::{AnyArray, Array, Filter, Path, Tree};
 
-use crate::leafwise::{takes_part, together, widest};
+use crate::leafwise::{precision, takes_part, together, widest};
 
 /// A gradient transformation: a pair of pure functions, `init` and `update`, that map gradients to updates with a
 /// state. Every part of an optimizer implements this trait.
@@ -183,6 +183,13 @@ pub fn has_no_leaves<B: Backend, P: Tree<B>>(updates: &P, count: &Count<B>) -> b
 /// Converts a count to f32 or f64, whatever the device's default dtype. f32 is exact up to 2^24.
 pub(crate) fn steps<B: Backend>(count: &Count<B>, dtype: FloatDType) -> Tensor<B, 1> {
     ops::int_into_float(count.val(), dtype)
+}
+
+/// Increments a count. Also returns it as [`steps`], in the precision of the updates.
+pub(crate) fn next_step<B: Backend, P: Tree<B>>(count: Count<B>, updates: &P) -> (Count<B>, Tensor<B, 1>) {
+    let count = increment(count);
+    let steps = steps(&count, precision(updates));
+    (count, steps)
 }
 
 /// Clamps a number of steps to compare counts with: not every device has integers of more than 32 bits.

@@ -64,15 +64,10 @@ impl<B: Backend, M: Tree<B>> Accumulated<B, M> {
 }
 
 /// Weighted mean of a metric. Batches may lack the metric.
+#[derive(Default)]
 struct Mean<B: Backend> {
     sum: Option<Array<B, 1>>,
     total: f64,
-}
-
-impl<B: Backend> Default for Mean<B> {
-    fn default() -> Self {
-        Self { sum: None, total: 0.0 }
-    }
 }
 
 impl<B: Backend> Mean<B> {

@@ -1,5 +1,5 @@
 use grove_backend::Backend;
-use grove_tree::{AnyArray, Tree, map, map_together, zip_map};
+use grove_tree::{AnyArray, Tree, map, zip_map};
 
 /// Updates an exponential moving average of a model: `decay * average + (1 - decay) * model`, leaf by leaf. Leaves that
 /// are not floating point are copied from the model.
@@ -7,16 +7,14 @@ use grove_tree::{AnyArray, Tree, map, map_together, zip_map};
 /// The average of a 16-bit leaf is f32, and that of an f64 leaf is f64: in bf16, an update of less than a 256th of the
 /// average would be lost. [`ema_model`] casts the average to the model's dtypes.
 pub fn ema_step<B: Backend, M: Tree<B>>(average: M, model: &M, decay: f64) -> M {
-    let [average, _] = map_together([average, model.clone()], |_, [average, value]: [AnyArray<B>; 2]| {
+    let moved = zip_map(average, model, |_, average, value| {
         if !value.is_present() || !value.dtype().is_float() {
-            return [value.clone(), value];
+            return value;
         }
-        let (average, wide) = (average.widen(), value.clone().widen());
-        let moved = average.mul_scalar(decay).try_add(wide.mul_scalar(1.0 - decay));
-        [moved.expect("an average of the model itself"), value]
-    })
-    .expect("an average of the model itself");
-    average
+        let moved = average.widen().mul_scalar(decay).try_add(value.widen().mul_scalar(1.0 - decay));
+        moved.expect("an average of the model itself")
+    });
+    moved.expect("an average of the model itself")
 }
 
 /// Casts a moving average of a model to the dtypes of the model, leaf by leaf.

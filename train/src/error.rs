@@ -155,13 +155,5 @@ fn advice(kept: &Option<PathBuf>) -> String {
     }
 }
 
-impl TrainError {
-    /// Returns a function for `map_err` on an error of the operating system.
-    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let named = FileError::io(action, path);
-        move |source| named(source).into()
-    }
-}
-
 /// Result of the training loops and checkpoints of this crate.
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;

@@ -6,6 +6,7 @@ use grove_distributed::Communicator;
 
 use crate::{
     Result, TrainError,
+    arrays::scalar,
     data::{TokenBatch, TokenStream},
     ranks::or_end,
 };
@@ -59,7 +60,7 @@ pub fn token_loss_on<B: Backend>(
         let batch = TokenBatch { tokens, rows: starts.len(), columns: context + 1 };
         let mean = loss(batch.inputs(device), batch.targets(device));
         progress(starts.len() * context);
-        mean.into_data().iter::<f64>().next().unwrap_or(f64::NAN) * (starts.len() * context) as f64
+        scalar(mean.into_data()) * (starts.len() * context) as f64
     };
     let mine = starts.chunks(batch_size).skip(ranks.rank()).step_by(ranks.size());
     let mut sum: f64 = mine.map(|starts| sum_of(starts, context)).sum();

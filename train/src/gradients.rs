@@ -1,11 +1,15 @@
 use burn::tensor::{FloatDType, Tensor};
 use grove_backend::{Autodiff, Backend};
-use grove_distributed::{Communicator, OverlappedSum, ReduceOptions};
+use grove_distributed::{OverlappedSum, ReduceOptions};
 use grove_transform::GradOptions;
 use grove_tree::{AnyArray, Array, Key, Path, Tree, cast, map_together, zip_map};
 use std::sync::Arc;
 
-use crate::{Outcome, StepOptions, outcome::Measured, ranks};
+use crate::{
+    Outcome, StepOptions,
+    outcome::Measured,
+    ranks::{Ranks, scaled},
+};
 
 /// Gradients and metrics of one batch.
 pub(crate) struct Gradients<B: Backend, M: Tree<B>> {
@@ -20,15 +24,31 @@ pub(crate) struct Gradients<B: Backend, M: Tree<B>> {
     pub(crate) sums: Option<Arc<OverlappedSum>>,
 }
 
-/// A rank's part of a batch.
-#[derive(Clone, Copy)]
-pub(crate) struct RankPart<'a> {
-    pub(crate) ranks: &'a Communicator,
+/// A function that computes the gradients of the loss of a batch, or of the loss times a factor `[1]`.
+pub(crate) type GradientFn<'a, B, M, D> = dyn Fn(&M, &D, Key, Option<&Array<B, 1>>, &RankPart) -> Gradients<B, M> + 'a;
+
+/// A rank's part of a batch. The default is the whole batch on a single rank.
+#[derive(Default)]
+pub(crate) struct RankPart {
+    pub(crate) ranks: Ranks,
     /// Number of examples of the part.
     pub(crate) examples: usize,
     /// True if the batch is the only one of its step, so that its gradients can be all-reduced during the backward
     /// pass.
     pub(crate) whole_step: bool,
+}
+
+impl RankPart {
+    /// Returns the share of this part in the whole batch, and the weight of the whole batch, given the weight of this
+    /// part, if the loss function sets it.
+    pub(crate) fn share(&self, weight: Option<f64>) -> (f64, f64) {
+        match weight {
+            // All batches without a weight count the same.
+            None => (self.ranks.share(self.examples as f64).0, 1.0),
+            Some(_) if self.examples == 0 && self.ranks.is_shared() => self.ranks.share(0.0),
+            Some(weight) => self.ranks.share(weight),
+        }
+    }
 }
 
 /// Bucket size, in bytes, of an all-reduce during the backward pass: small enough that most buckets are sent before the
@@ -46,16 +66,17 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
     key: Key,
     options: &StepOptions<B>,
     factor: Option<&Array<B, 1>>,
-    part: Option<RankPart<'_>>,
+    part: &RankPart,
 ) -> Gradients<B, M> {
     let (mut weight, mut share) = (1.0, 1.0);
     // Overlap would wait at every gradient on a device that executes asynchronously; and scaled gradients must be
     // unscaled before the sum.
-    let early = part.filter(|part| part.whole_step && !B::LAZY && !B::FUSES && factor.is_none());
-    let sums = early.map(|part| {
+    let overlaps = part.ranks.is_shared() && part.whole_step && !B::LAZY && !B::FUSES && factor.is_none();
+    let sums = overlaps.then(|| {
+        let ranks = part.ranks.communicator();
         let takes_part = |path: &Path, leaf: &_| !path.is_buffer() && options.trainable.passes(path, leaf);
-        let options = ReduceOptions { bucket_bytes: early_bucket(part.ranks.size()), ..ReduceOptions::default() };
-        Arc::new(OverlappedSum::new(model, takes_part, part.ranks, options))
+        let options = ReduceOptions { bucket_bytes: early_bucket(ranks.size()), ..ReduceOptions::default() };
+        Arc::new(OverlappedSum::new(model, takes_part, ranks, options))
     });
     let grad_options = GradOptions::new().only(options.trainable.clone());
     let grad_options = match sums.clone() {
@@ -68,7 +89,7 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
             None => model,
         };
         let Outcome { loss, successor, metrics, weight: count } = loss_fn(model, batch, key).into();
-        (share, weight) = shared(count, part);
+        (share, weight) = part.share(count);
         if let (Some(sums), 0.0) = (&sums, share) {
             sums.leave_out();
         }
@@ -82,20 +103,8 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
         (scaled, (Array::new(loss), successor, metrics))
     });
     let successor = successor.map(|successor| with_buffers(model.clone(), successor));
-    let measured = (loss, others);
-    let (grads, measured) = if share == 1.0 { (grads, measured) } else { ranks::scaled(grads, measured, share) };
+    let (grads, measured) = scaled(grads, (loss, others), share);
     Gradients { grads, successor, measured, weight, sums }
-}
-
-/// Returns the share of a rank's part in the whole batch, and the weight of the whole batch.
-pub(crate) fn shared(weight: Option<f64>, part: Option<RankPart<'_>>) -> (f64, f64) {
-    match (weight, part) {
-        (weight, None) => (1.0, weight.unwrap_or(1.0)),
-        (Some(_), Some(RankPart { ranks, examples: 0, .. })) => ranks::share(0.0, ranks),
-        (Some(weight), Some(RankPart { ranks, .. })) => ranks::share(weight, ranks),
-        // All batches without a weight count the same.
-        (None, Some(RankPart { ranks, examples, .. })) => (ranks::share(examples as f64, ranks).0, 1.0),
-    }
 }
 
 /// Type of a model returned from the autodiff backend, which the compiler does not recognise as `M`.
@@ -103,12 +112,12 @@ type Successor<B, M> = <<M as Tree<B>>::On<Autodiff<B>> as Tree<Autodiff<B>>>::O
 
 /// Returns the model with the buffers of its successor, in the dtypes of the model.
 fn with_buffers<B: Backend, M: Tree<B>>(model: M, successor: Successor<B, M>) -> M {
-    let taken = zip_map(model, &successor, |path, mine, theirs| match mine.dtype() {
+    let updated = zip_map(model, &successor, |path, mine, theirs| match mine.dtype() {
         dtype if path.is_buffer() && dtype.is_float() => theirs.cast_float(dtype.into()),
         _ if path.is_buffer() => theirs,
         _ => mine,
     });
-    taken.expect("a model and its successor have one structure")
+    updated.expect("a model and its successor have one structure")
 }
 
 /// Adds two trees of gradients, in f32 if they are 16-bit.

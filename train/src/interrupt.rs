@@ -14,7 +14,7 @@ pub type Stop = Arc<AtomicBool>;
 
 /// Signals within this time of the first count as the same interrupt. `timeout`, terminals and job schedulers send two:
 /// one to the process and one to its group.
-const ONE_WISH: Duration = Duration::from_secs(2);
+const REPETITION: Duration = Duration::from_secs(2);
 
 /// Installs a handler that sets a [`Stop`] on Ctrl-C, SIGTERM or SIGHUP, so that the run ends with a checkpoint.
 /// Another signal two seconds later or more ends the program at once, with status 130. For programs, not for libraries:
@@ -32,7 +32,7 @@ pub fn stop_on_interrupt() -> Result<Stop, String> {
 /// # Errors
 /// As [`stop_on_interrupt`].
 pub fn stop_on_interrupt_of(ranks: &Communicator) -> Result<Stop, String> {
-    let speaks = !ranks.is_shared();
+    let has_message = !ranks.is_shared();
     static STOP: Mutex<Option<Stop>> = Mutex::new(None);
     let mut known = STOP.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(stop) = &*known {
@@ -40,11 +40,11 @@ pub fn stop_on_interrupt_of(ranks: &Communicator) -> Result<Stop, String> {
     }
     let stop = Stop::default();
     let seen = stop.clone();
-    let mut signals = Signals::default();
-    ctrlc::set_handler(move || match signals.next(Instant::now()) {
-        Wish::Stop => {
+    let mut first = None;
+    ctrlc::set_handler(move || match action(&mut first, Instant::now()) {
+        Action::Stop => {
             seen.store(true, Ordering::Relaxed);
-            if !speaks {
+            if !has_message {
                 return;
             }
             // Standard error may be closed; ignore the error.
@@ -52,43 +52,36 @@ pub fn stop_on_interrupt_of(ranks: &Communicator) -> Result<Stop, String> {
                 std::io::stderr(),
                 "\nstopping after this step, with a checkpoint; Ctrl-C once more, {} seconds from now or later, ends at \
                  once, without one",
-                ONE_WISH.as_secs()
+                REPETITION.as_secs()
             );
         }
-        Wish::Same => {}
-        Wish::AtOnce => process::exit(130),
+        Action::Ignore => {}
+        Action::Exit => process::exit(130),
     })
     .map_err(|error| format!("cannot watch for Ctrl-C: {error}"))?;
     Ok(known.insert(stop).clone())
 }
 
-/// Meaning of a signal.
+/// Action of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum Action {
     /// End the run with a checkpoint.
     Stop,
-    /// Repetition of the first signal.
-    Same,
+    /// None, for a repetition of the first signal.
+    Ignore,
     /// End the program at once.
-    AtOnce,
+    Exit,
 }
 
-/// Interprets the signals of a process.
-#[derive(Default)]
-struct Signals {
-    first: Option<Instant>,
-}
-
-impl Signals {
-    fn next(&mut self, now: Instant) -> Wish {
-        match self.first {
-            None => {
-                self.first = Some(now);
-                Wish::Stop
-            }
-            Some(first) if now.saturating_duration_since(first) < ONE_WISH => Wish::Same,
-            Some(_) => Wish::AtOnce,
+/// Returns the action of a signal, given the time of the first one.
+fn action(first: &mut Option<Instant>, now: Instant) -> Action {
+    match *first {
+        None => {
+            *first = Some(now);
+            Action::Stop
         }
+        Some(first) if now.saturating_duration_since(first) < REPETITION => Action::Ignore,
+        Some(_) => Action::Exit,
     }
 }
 
@@ -98,9 +91,9 @@ mod tests {
 
     #[test]
     fn signals_close_together_count_once() {
-        let (mut signals, begun) = (Signals::default(), Instant::now());
-        let mut at = |milliseconds| signals.next(begun + Duration::from_millis(milliseconds));
-        assert_eq!([at(0), at(0), at(1), at(1999)], [Wish::Stop, Wish::Same, Wish::Same, Wish::Same]);
-        assert_eq!([at(2000), at(60_000)], [Wish::AtOnce; 2]);
+        let (mut first, begun) = (None, Instant::now());
+        let mut at = |milliseconds| action(&mut first, begun + Duration::from_millis(milliseconds));
+        assert_eq!([at(0), at(0), at(1), at(1999)], [Action::Stop, Action::Ignore, Action::Ignore, Action::Ignore]);
+        assert_eq!([at(2000), at(60_000)], [Action::Exit; 2]);
     }
 }

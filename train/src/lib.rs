@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 mod accumulate;
+mod arrays;
 pub mod checkpoint;
 pub mod classify;
 mod confusion;

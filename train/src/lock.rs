@@ -6,6 +6,8 @@ use std::{
     sync::Arc,
 };
 
+use grove_files::FileError;
+
 use crate::{Result, TrainError};
 
 /// Name of the lock file.
@@ -43,7 +45,7 @@ impl RunLock {
         // A path such as `checkpoints` has the empty path as its parent.
         let directory = directory.as_ref();
         let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-        fs::create_dir_all(directory).map_err(TrainError::io("make directory", directory))?;
+        fs::create_dir_all(directory).map_err(FileError::io("make directory", directory))?;
         let path = directory.join(NAME);
         let mut file = File::options()
             .read(true)
@@ -51,7 +53,7 @@ impl RunLock {
             .create(true)
             .truncate(false)
             .open(&path)
-            .map_err(TrainError::io("open", &path))?;
+            .map_err(FileError::io("open", &path))?;
         let unlocked = loop {
             match file.try_lock() {
                 Ok(()) => break None,
@@ -107,7 +109,6 @@ fn holder(file: &mut File) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use grove_files::FileError;
 
     #[test]
     fn a_second_lock_is_refused_and_names_the_holder() {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::{
     Evaluation, FitOptions, Fitted, JitLoss, Outcome, Result,
+    arrays::scalar,
     data::{Examples, MaskedBatch, Masking},
     fit, fit_jitted,
 };
@@ -119,14 +120,10 @@ pub fn masked_lm_score<B: Backend>(
         let [b, t, n] = states.dims();
         let logits = model.logits(states.reshape([b * t, n]).select(0, masked.positions.val())); // [m, vocab_size]
         let likeliest = logits.clone().argmax(1).reshape([count]);
-        right += scalar(likeliest.equal(masked.tokens.val()).int().sum().float());
-        loss += scalar(cross_entropy(logits, masked.tokens.val())) * count as f64;
+        right += scalar(likeliest.equal(masked.tokens.val()).int().sum().into_data());
+        loss += scalar(cross_entropy(logits, masked.tokens.val()).into_data()) * count as f64;
         tokens += count;
     }
     let all = tokens.max(1) as f64;
     Ok(MaskedLmScore { loss: loss / all, accuracy: right / all, tokens })
-}
-
-fn scalar<B: Backend>(x: Tensor<B, 1>) -> f64 {
-    x.into_data().iter::<f64>().next().unwrap_or(f64::NAN)
 }

@@ -1,7 +1,7 @@
 use burn::tensor::FloatDType;
 use grove_backend::Backend;
 use grove_distributed::Communicator;
-use grove_files::{FileError, write_atomically};
+use grove_files::{FileError, write_json};
 use grove_models::ModelError;
 use grove_text::Tokenizer;
 use grove_tree::{Tree, cast};
@@ -146,8 +146,7 @@ impl RunDirectory {
     pub fn begin(&self, config: &Value, tokenizer: Option<&Tokenizer>) -> Result<()> {
         self.lock()?;
         let Some(model) = self.model().filter(|_| !self.resumed) else { return Ok(()) };
-        let (file, text) = (model.join("config.json"), format!("{config:#}"));
-        write_atomically(&file, |writer| writer.write_all(text.as_bytes()))?;
+        write_json(&model.join("config.json"), config)?;
         Ok(tokenizer.map_or(Ok(()), |tokenizer| tokenizer.save(&model))?)
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Outcome, StepOptions,
-    gradients::{Gradients, gradients},
+    gradients::{Gradients, RankPart, gradients},
 };
 
 /// Metrics of a step. The values are still on the device.
@@ -82,7 +82,7 @@ where
 {
     move |model, state, batch, key| {
         let Gradients { grads, successor, measured: (loss, others), .. } =
-            gradients(&model, &loss_fn, batch, key, &options, None, None);
+            gradients(&model, &loss_fn, batch, key, &options, None, &RankPart::default());
         let metrics = Metrics::new(loss, others, &grads);
         let (model, state) = optimizer.step(grads, state, successor.unwrap_or(model));
         (model, state, metrics)

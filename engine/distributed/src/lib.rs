@@ -37,7 +37,7 @@ mod overlap;
 mod trees;
 
 pub use buckets::BucketTimes;
-pub use grove_communicator::{CommError, Communicator, KeyValueStore, Rank, Wire, local_rank};
+pub use grove_communicator::{CommError, Communicator, KeyValueStore, Number, Rank, Wire, local_rank};
 pub use grove_mpi::world;
 pub use overlap::OverlappedSum;
 pub use trees::{ReduceOptions, all_reduce_mean, all_reduce_sum, all_reduce_weighted_mean, broadcast, gather_missing};

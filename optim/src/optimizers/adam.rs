@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::fused_adam::Fused;
 use crate::{
     AddDecayedWeights, Count, GradientTransformation, Scalar, ScalarOrSchedule, ScaleByAdam, ScaleByAdamState,
-    ScaleByAmsgrad, ScaleByBelief, ScaleByLearningRate, ScaleByRadam, add_decayed_weights, apply_updates,
+    ScaleByAmsgrad, ScaleByBelief, ScaleByLearningRate, ScaleByRadam, add_decayed_weights,
     options::{fraction, mask, setters},
     scale_by_learning_rate,
 };
@@ -22,28 +22,27 @@ pub type Adam<B> = ScaleByAdam<B>;
 
 /// The chain of [`adam`]: two transformations, whose `step` is one fused pass over each leaf.
 #[derive(Clone)]
-pub struct AdamChain<B: Backend>(ScaleByAdam<B>, ScaleByLearningRate<B>);
+pub struct AdamChain<B: Backend>((ScaleByAdam<B>, ScaleByLearningRate<B>));
 
 impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamChain<B> {
     type State = (ScaleByAdamState<B, P>, Option<Count<B>>);
 
     fn init(&self, params: &P) -> Self::State {
-        (self.0.init(params), self.1.init(params))
+        self.0.init(params)
     }
 
-    fn update(&self, updates: P, (adam, rate): Self::State, params: &P) -> (P, Self::State) {
-        let (updates, adam) = self.0.update(updates, adam, params);
-        let (updates, rate) = self.1.update(updates, rate, params);
-        (updates, (adam, rate))
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        self.0.update(updates, state, params)
     }
 
-    fn step(&self, updates: P, (adam, rate): Self::State, params: P) -> (P, Self::State) {
-        if self.0.nesterov {
-            let (updates, state) = self.update(updates, (adam, rate), &params);
-            return (apply_updates(params, updates), state);
+    fn step(&self, updates: P, state: Self::State, params: P) -> (P, Self::State) {
+        let (scale_by_adam, scale_by_rate) = &self.0;
+        if scale_by_adam.nesterov {
+            return self.0.step(updates, state, params);
         }
-        let (factor, rate) = self.1.factor(rate, &updates);
-        let fused = Fused { adam: &self.0, factor, weight_decay: 0.0.into(), mask: None };
+        let (adam, rate) = state;
+        let (factor, rate) = scale_by_rate.factor(rate, &updates);
+        let fused = Fused { adam: scale_by_adam, factor, weight_decay: 0.0.into(), mask: None };
         let (params, adam) = fused.step(updates, adam, params);
         (params, (adam, rate))
     }
@@ -66,7 +65,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamChain<B> {
 /// assert!(params.val().into_scalar().abs() < 0.5);
 /// ```
 pub fn adam<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adam<B>) -> AdamChain<B> {
-    AdamChain(options, scale_by_learning_rate(learning_rate))
+    AdamChain((options, scale_by_learning_rate(learning_rate)))
 }
 
 /// Options of [`adamw`].
@@ -119,30 +118,28 @@ setters! {
 
 /// The chain of [`adamw`]: three transformations, whose `step` is one fused pass over each leaf.
 #[derive(Clone)]
-pub struct AdamwChain<B: Backend>(ScaleByAdam<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>);
+pub struct AdamwChain<B: Backend>((ScaleByAdam<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>));
 
 impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamwChain<B> {
     type State = (ScaleByAdamState<B, P>, Option<Count<B>>, Option<Count<B>>);
 
     fn init(&self, params: &P) -> Self::State {
-        (self.0.init(params), self.1.init(params), self.2.init(params))
+        self.0.init(params)
     }
 
-    fn update(&self, updates: P, (adam, decay, rate): Self::State, params: &P) -> (P, Self::State) {
-        let (updates, adam) = self.0.update(updates, adam, params);
-        let (updates, decay) = self.1.update(updates, decay, params);
-        let (updates, rate) = self.2.update(updates, rate, params);
-        (updates, (adam, decay, rate))
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        self.0.update(updates, state, params)
     }
 
-    fn step(&self, updates: P, (adam, decay, rate): Self::State, params: P) -> (P, Self::State) {
-        if self.0.nesterov {
-            let (updates, state) = self.update(updates, (adam, decay, rate), &params);
-            return (apply_updates(params, updates), state);
+    fn step(&self, updates: P, state: Self::State, params: P) -> (P, Self::State) {
+        let (scale_by_adam, add_decay, scale_by_rate) = &self.0;
+        if scale_by_adam.nesterov {
+            return self.0.step(updates, state, params);
         }
-        let (weight_decay, decay) = self.1.weight_decay.step(decay, &updates);
-        let (factor, rate) = self.2.factor(rate, &updates);
-        let fused = Fused { adam: &self.0, factor, weight_decay, mask: self.1.mask.as_ref() };
+        let (adam, decay, rate) = state;
+        let (weight_decay, decay) = add_decay.weight_decay.step(decay, &updates);
+        let (factor, rate) = scale_by_rate.factor(rate, &updates);
+        let fused = Fused { adam: scale_by_adam, factor, weight_decay, mask: add_decay.mask.as_ref() };
         let (params, adam) = fused.step(updates, adam, params);
         (params, (adam, decay, rate))
     }
@@ -167,11 +164,11 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamwChain<B> {
 /// ```
 pub fn adamw<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adamw<B>) -> AdamwChain<B> {
     let Adamw { b1, b2, eps, eps_root, weight_decay, mask, nesterov } = options;
-    AdamwChain(
+    AdamwChain((
         ScaleByAdam { b1, b2, eps, eps_root, nesterov },
         add_decayed_weights(weight_decay, mask),
         scale_by_learning_rate(learning_rate),
-    )
+    ))
 }
 
 /// The NAdamW optimizer: AdamW with Nesterov momentum, whatever `nesterov` in the options. Dozat, "Incorporating

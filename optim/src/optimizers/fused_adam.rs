@@ -4,8 +4,8 @@ use grove_tree::{AnyArray, Filter, Path, Tree};
 
 use crate::{
     Scalar, ScaleByAdam, ScaleByAdamState,
-    leafwise::{Row, all_at_once, by_kind, check_shape, float, precision, takes_part, widest},
-    transformation::{end_step, has_no_leaves, increment, steps},
+    leafwise::{Row, all_at_once, by_kind, check_shape, float, takes_part, widest},
+    transformation::{end_step, has_no_leaves, next_step},
     transforms::bias_correction,
 };
 
@@ -33,8 +33,7 @@ impl<B: Backend> Fused<'_, B> {
         if has_no_leaves(&updates, &state.count) {
             return (params, state);
         }
-        let count = increment(state.count);
-        let steps = steps(&count, precision(&updates));
+        let (count, steps) = next_step(state.count, &updates);
         let decaying = self.numbers(self.weight_decay.clone(), &steps);
         let others = self.mask.map(|_| self.numbers(0.0.into(), &steps));
         let take = |path: &Path, [g, p, mu, nu]: [AnyArray<B>; 4]| {
@@ -55,7 +54,7 @@ impl<B: Backend> Fused<'_, B> {
             let wide = widest(row.iter().map(AnyArray::dtype));
             Row::Changes(((wide, decays), row))
         };
-        let step = |&(wide, decays): &(FloatDType, bool), rows: Vec<[AnyArray<B>; 4]>| {
+        let step = |(wide, decays): (FloatDType, bool), rows: Vec<[AnyArray<B>; 4]>| {
             let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();
             let numbers = Scalar::Array(numbers).array(&steps.device(), wide);
             // Gradients become absent leaves. Of the old parameters, only the dtype is needed.

@@ -17,5 +17,5 @@ pub use adam::{
 pub use large_batch::{Lamb, LambChain, Lars, LarsChain, lamb, lars};
 pub use lion::{Lion, LionChain, lion};
 pub use muon::{Muon, MuonChain, muon};
-pub use rms::{Adagrad, AdagradChain, Rmsprop, RmspropChain, RmspropScale, RmspropScaleState, adagrad, rmsprop};
+pub use rms::{Adagrad, AdagradChain, Rmsprop, RmspropChain, RmspropScale, adagrad, rmsprop};
 pub use sgd::{Sgd, SgdChain, sgd};

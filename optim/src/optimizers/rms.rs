@@ -1,10 +1,8 @@
 use grove_backend::Backend;
-use grove_tree::Tree;
 use serde::Deserialize;
 
 use crate::{
-    Count, GradientTransformation, Scalar, ScalarOrSchedule, ScaleByLearningRate, ScaleByRms, ScaleByRmsState,
-    ScaleByRss, ScaleByStddev, ScaleByStddevState, Trace,
+    Either, Scalar, ScalarOrSchedule, ScaleByLearningRate, ScaleByRms, ScaleByRss, ScaleByStddev, Trace,
     options::{fraction, nonnegative, setters, some_fraction},
     scale_by_learning_rate, scale_by_stddev, trace,
 };
@@ -77,65 +75,9 @@ pub type RmspropChain<B> = (RmspropScale<B>, ScaleByLearningRate<B>, Option<Trac
 pub fn rmsprop<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Rmsprop<B>) -> RmspropChain<B> {
     let Rmsprop { decay, eps, initial_scale, eps_in_sqrt, centered, momentum, nesterov, bias_correction } = options;
     let scale = ScaleByRms { decay, eps, initial_scale, eps_in_sqrt, bias_correction };
-    let scale = if centered { RmspropScale::Stddev(scale_by_stddev(scale)) } else { RmspropScale::Rms(scale) };
+    let scale = if centered { Either::Right(scale_by_stddev(scale)) } else { Either::Left(scale) };
     (scale, scale_by_learning_rate(learning_rate), momentum.map(|momentum| trace(momentum, nesterov)))
 }
 
 /// The scaling of [`rmsprop`]: by the root of the mean square, or by the standard deviation.
-#[derive(Clone, Debug)]
-pub enum RmspropScale<B: Backend> {
-    /// Divides by the root of the mean square.
-    Rms(ScaleByRms<B>),
-    /// Divides by the standard deviation.
-    Stddev(ScaleByStddev<B>),
-}
-
-/// State of [`RmspropScale`].
-#[derive(Tree, Clone, Debug)]
-pub struct RmspropScaleState<B: Backend, P> {
-    /// Number of steps; `None` without bias correction.
-    pub count: Option<Count<B>>,
-    /// Moving average of gradients, f32, or f64 for f64 parameters; `None` unless the scaling is by the standard
-    /// deviation.
-    pub mu: Option<P>,
-    /// Moving average of squared gradients, f32, or f64 for f64 parameters.
-    pub nu: P,
-}
-
-impl<B: Backend, P> From<ScaleByRmsState<B, P>> for RmspropScaleState<B, P> {
-    fn from(ScaleByRmsState { count, nu }: ScaleByRmsState<B, P>) -> Self {
-        Self { count, mu: None, nu }
-    }
-}
-
-impl<B: Backend, P> From<ScaleByStddevState<B, P>> for RmspropScaleState<B, P> {
-    fn from(ScaleByStddevState { count, mu, nu }: ScaleByStddevState<B, P>) -> Self {
-        Self { count, mu: Some(mu), nu }
-    }
-}
-
-impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for RmspropScale<B> {
-    type State = RmspropScaleState<B, P>;
-
-    fn init(&self, params: &P) -> Self::State {
-        match self {
-            Self::Rms(inner) => inner.init(params).into(),
-            Self::Stddev(inner) => inner.init(params).into(),
-        }
-    }
-
-    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
-        let RmspropScaleState { count, mu, nu } = state;
-        match (self, mu) {
-            (Self::Rms(inner), None) => {
-                let (updates, state) = inner.update(updates, ScaleByRmsState { count, nu }, params);
-                (updates, state.into())
-            }
-            (Self::Stddev(inner), Some(mu)) => {
-                let (updates, state) = inner.update(updates, ScaleByStddevState { count, mu, nu }, params);
-                (updates, state.into())
-            }
-            _ => panic!("the state does not belong to this chain: `centered` has changed"),
-        }
-    }
-}
+pub type RmspropScale<B> = Either<ScaleByRms<B>, ScaleByStddev<B>>;

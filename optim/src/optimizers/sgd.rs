@@ -15,7 +15,7 @@ use crate::{
 /// let optimizer = sgd(0.1, Sgd::<B>::default().momentum(0.9).nesterov(true));
 /// # let _ = optimizer;
 /// ```
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, bound = "")]
 pub struct Sgd<B: Backend> {
     /// Decay rate of the accumulated gradients; `None`, the default, for no momentum.
@@ -23,12 +23,6 @@ pub struct Sgd<B: Backend> {
     pub momentum: Option<Scalar<B>>,
     /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
-}
-
-impl<B: Backend> Default for Sgd<B> {
-    fn default() -> Self {
-        Self { momentum: None, nesterov: false }
-    }
 }
 
 setters! {

@@ -1,9 +1,10 @@
-use burn::tensor::{DType, TensorData};
+use burn::tensor::{DType, Element, TensorData};
 use grove_backend::Backend;
-use grove_distributed::{CommError, Communicator};
+use grove_distributed::{CommError, Communicator, Number};
 use grove_tree::{AnyArray, Tree, leaves, map};
+use std::ops::Mul;
 
-use crate::GradientTransformation;
+use crate::{GradientTransformation, leafwise::takes_part};
 
 /// See [`zero1`].
 #[derive(Clone, Debug)]
@@ -63,8 +64,7 @@ fn owners<B: Backend, P: Tree<B>>(params: &P, ranks: usize) -> Vec<Option<usize>
 
 /// Returns the owners of the leaves that have an update.
 fn updated<B: Backend, P: Tree<B>>(updates: &P, owners: &[Option<usize>]) -> Vec<Option<usize>> {
-    let has_update = |leaf: &AnyArray<B>| leaf.is_present() && leaf.dtype().is_float();
-    leaves(updates).iter().zip(owners).map(|((_, leaf), owner)| owner.filter(|_| has_update(leaf))).collect()
+    leaves(updates).iter().zip(owners).map(|((_, leaf), owner)| owner.filter(|_| takes_part(leaf))).collect()
 }
 
 /// Keeps the leaves of one rank; the others become absent.
@@ -79,41 +79,13 @@ fn owned<B: Backend, P: Tree<B>>(tree: P, owners: &[Option<usize>], rank: usize)
 impl<T> Zero1<T> {
     /// Returns the mean gradients of this rank's parameters; the others are absent.
     fn scatter<B: Backend, P: Tree<B>>(&self, updates: P, owners: &[Option<usize>]) -> Result<P, CommError> {
-        let (comm, rank) = (&self.comm, self.comm.rank());
         if self.reduced {
-            return Ok(owned(updates, owners, rank));
+            return Ok(owned(updates, owners, self.comm.rank()));
         }
-        // Sorted by owner, f32 and f64 separately.
-        let leaves = leaves(&updates);
-        let mut mine = Vec::new();
-        for wide in [false, true] {
-            let of = |owner: usize| {
-                let leaves = leaves.iter().zip(owners);
-                leaves.filter(move |((_, leaf), of)| **of == Some(owner) && (leaf.dtype() == DType::F64) == wide)
-            };
-            let (mut ends, mut values) = (Vec::new(), (Vec::<f32>::new(), Vec::<f64>::new()));
-            for owner in 0..comm.size() {
-                for ((_, leaf), _) in of(owner) {
-                    let Some(data) = leaf.clone().widen().into_data() else { continue };
-                    match wide {
-                        false => values.0.extend(data.iter::<f32>()),
-                        true => values.1.extend(data.iter::<f64>()),
-                    }
-                }
-                ends.push(values.0.len().max(values.1.len()));
-            }
-            let mean = 1.0 / comm.size() as f64;
-            let (narrow, wide) = match wide {
-                false => (comm.reduce_scatter_at("gradients", values.0, &ends)?, vec![]),
-                true => (vec![], comm.reduce_scatter_at("gradients", values.1, &ends)?),
-            };
-            mine.push((
-                narrow.into_iter().map(|x| x * mean as f32).collect::<Vec<f32>>(),
-                wide.into_iter().map(|x| x * mean).collect::<Vec<f64>>(),
-            ));
-        }
-        let (mut narrow, mut wide) = (mine[0].0.as_slice(), mine[1].1.as_slice());
-        let updates = owned(updates, owners, rank);
+        let narrow = self.reduce_scatter::<B, f32>(&leaves(&updates), owners)?;
+        let wide = self.reduce_scatter::<B, f64>(&leaves(&updates), owners)?;
+        let (mut narrow, mut wide) = (narrow.as_slice(), wide.as_slice());
+        let updates = owned(updates, owners, self.comm.rank());
         Ok(map(updates, |leaf| {
             let Some(device) = leaf.device().filter(|_| leaf.dtype().is_float()) else { return leaf };
             let (length, shape) = (leaf.len(), leaf.shape().to_vec());
@@ -123,6 +95,27 @@ impl<T> Zero1<T> {
             };
             AnyArray::from_data(data, &device)
         }))
+    }
+
+    /// Returns the means of the elements that belong to this rank, of the gradients that are computed in `E`: f64 for
+    /// f64 gradients, f32 for all others.
+    fn reduce_scatter<B: Backend, E: Number + Element + Mul<Output = E>>(
+        &self,
+        gradients: &[(String, AnyArray<B>)],
+        owners: &[Option<usize>],
+    ) -> Result<Vec<E>, CommError> {
+        let (mut ends, mut values) = (Vec::new(), Vec::<E>::new());
+        for owner in 0..self.comm.size() {
+            for ((_, leaf), of) in gradients.iter().zip(owners) {
+                if *of == Some(owner) && (leaf.dtype() == DType::F64) == (E::dtype() == DType::F64) {
+                    values.extend(leaf.clone().widen().into_data().iter().flat_map(|data| data.iter::<E>()));
+                }
+            }
+            ends.push(values.len());
+        }
+        let sums = self.comm.reduce_scatter_at("gradients", values, &ends)?;
+        let mean = E::from_elem(1.0 / self.comm.size() as f64);
+        Ok(sums.into_iter().map(|sum| sum * mean).collect())
     }
 
     /// Gathers the leaves of all ranks, each from its owner. `like` has the shapes, dtypes and devices, and the leaves

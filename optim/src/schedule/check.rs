@@ -12,18 +12,18 @@ impl Schedule {
         self.check_parts(&mut levels)?;
         match levels.iter().any(|&level| level > 0.0) {
             true => Ok(()),
-            false => wrong("learning_rate", 0.0, "positive somewhere"),
+            false => invalid("learning_rate", 0.0, "positive somewhere"),
         }
     }
 
     /// Checks everything except that some value is positive. Collects the values that the schedule takes or approaches.
     fn check_parts(&self, levels: &mut Vec<f64>) -> Result<(), OptimError> {
+        let nonnegative = |name: &str, value: f64| {
+            if value.is_finite() && value >= 0.0 { Ok(()) } else { invalid(name, value, "a number of at least 0") }
+        };
         let mut level = |name: &str, value: f64| {
             levels.push(value);
-            if value.is_finite() && value >= 0.0 { Ok(()) } else { wrong(name, value, "a number of at least 0") }
-        };
-        let nonnegative = |name: &str, value: f64| {
-            if value.is_finite() && value >= 0.0 { Ok(()) } else { wrong(name, value, "a number of at least 0") }
+            nonnegative(name, value)
         };
         match self {
             Self::Constant(value) => level("learning_rate", *value),
@@ -37,7 +37,7 @@ impl Schedule {
                 nonnegative("alpha", *alpha)?;
                 nonnegative("exponent", *exponent)?;
                 match decay_steps {
-                    0 => wrong("decay_steps", 0.0, "positive, and more than `warmup_steps` after a warm-up"),
+                    0 => invalid("decay_steps", 0.0, "positive, and more than `warmup_steps` after a warm-up"),
                     _ => Ok(()),
                 }
             }
@@ -54,10 +54,10 @@ impl Schedule {
             Self::Join { schedules, boundaries } => {
                 if schedules.len() != boundaries.len() + 1 {
                     let schedules = schedules.len() as f64;
-                    return wrong("schedules", schedules, "one more than `boundaries` in number");
+                    return invalid("schedules", schedules, "one more than `boundaries` in number");
                 }
                 if let Some(pair) = boundaries.windows(2).find(|pair| pair[0] >= pair[1]) {
-                    return wrong("boundaries", pair[1] as f64, "more than the boundary before");
+                    return invalid("boundaries", pair[1] as f64, "more than the boundary before");
                 }
                 schedules.iter().try_for_each(|schedule| schedule.check_parts(levels))
             }
@@ -75,6 +75,6 @@ impl Schedule {
     }
 }
 
-fn wrong(name: &str, value: f64, expected: &'static str) -> Result<(), OptimError> {
+fn invalid(name: &str, value: f64, expected: &'static str) -> Result<(), OptimError> {
     Err(OptimError::Value { name: name.to_owned(), value: value.to_string(), expected })
 }

@@ -2,12 +2,12 @@ use grove_backend::Backend;
 use grove_tree::Tree;
 use serde::Deserialize;
 
-use super::moment::{Ratio, bias_correction, decayed_mean, decayed_square, look_ahead};
+use super::moment::{FirstMoment, Ratio, bias_correction, decayed_square};
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{elementwise, precision, zeros_like},
+    leafwise::{elementwise, zeros_like},
     options::{fraction, setters},
-    transformation::{has_no_leaves, increment, steps, zero_count},
+    transformation::{has_no_leaves, next_step, zero_count},
 };
 
 /// Rescales updates according to the Adam algorithm: the moving average of gradients divided by the square root of the
@@ -82,23 +82,14 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAdam<B> {
         if has_no_leaves(&updates, &state.count) {
             return (updates, state);
         }
-        let count = increment(state.count);
-        let t = steps(&count, precision(&updates));
-        let first = bias_correction(&self.b1, t.clone()); // 1 - b1^t
-        let next = self.nesterov.then(|| bias_correction(&self.b1, t.clone().add_scalar(1.0))); // 1 - b1^(t + 1)
-        let second = bias_correction(&self.b2, t); // 1 - b2^t
-        // mu, nu -> (mu / first) / (sqrt(nu / second + eps_root) + eps)
-        let ratio =
-            Ratio { first: Some(first.clone()), second: Some(second), eps: &self.eps, eps_root: &self.eps_root };
+        let (count, t) = next_step(state.count, &updates);
+        let moment = FirstMoment::new(&self.b1, t.clone(), self.nesterov);
+        let (first, second) = (moment.correction.clone(), bias_correction(&self.b2, t)); // 1 - b1^t, 1 - b2^t
+        // mean, nu -> (mean / first) / (sqrt(nu / second + eps_root) + eps)
+        let ratio = Ratio { first: Some(first), second: Some(second), eps: &self.eps, eps_root: &self.eps_root };
         let [updates, mu, nu] = elementwise([updates, state.mu, state.nu], |[g, mu, nu]| {
-            let mu = decayed_mean(&self.b1, mu, g.clone());
-            let (mean, nu) = match &next {
-                Some(next) => {
-                    let nu = decayed_square(&self.b2, nu, g.clone());
-                    (look_ahead(&self.b1, mu.clone(), g, first.clone(), next.clone()), nu)
-                }
-                None => (mu.clone(), decayed_square(&self.b2, nu, g)),
-            };
+            let nu = decayed_square(&self.b2, nu, g.clone());
+            let (mean, mu) = moment.add(mu, g);
             [ratio.of(mean, nu.clone()), mu, nu]
         });
         (updates, ScaleByAdamState { count, mu, nu })

@@ -2,12 +2,15 @@ use grove_backend::Backend;
 use grove_tree::Tree;
 use serde::Deserialize;
 
-use super::moment::{Ratio, bias_correction, corrected, decayed_mean, decayed_square};
+use super::{
+    ScaleByAdam,
+    moment::{Ratio, bias_correction, corrected, decayed_mean, decayed_square},
+};
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{elementwise, precision, zeros_like},
+    leafwise::{elementwise, zeros_like},
     options::{fraction, setters},
-    transformation::{has_no_leaves, increment, steps, zero_count},
+    transformation::{has_no_leaves, next_step, zero_count},
 };
 
 /// Rescales updates according to the AMSGrad algorithm: Adam with the maximum of all second moments so far in place of
@@ -36,14 +39,8 @@ pub struct ScaleByAmsgrad<B: Backend> {
 
 impl<B: Backend> Default for ScaleByAmsgrad<B> {
     fn default() -> Self {
-        Self {
-            b1: 0.9.into(),
-            b2: 0.999.into(),
-            eps: 1e-8.into(),
-            eps_root: 0.0.into(),
-            bias_correction_mu: true,
-            bias_correction_nu: true,
-        }
+        let ScaleByAdam { b1, b2, eps, eps_root, .. } = ScaleByAdam::default();
+        Self { b1, b2, eps, eps_root, bias_correction_mu: true, bias_correction_nu: true }
     }
 }
 
@@ -87,8 +84,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAmsgrad<B> 
         if has_no_leaves(&updates, &state.count) {
             return (updates, state);
         }
-        let count = increment(state.count);
-        let steps = steps(&count, precision(&updates));
+        let (count, steps) = next_step(state.count, &updates);
         let first = self.bias_correction_mu.then(|| bias_correction(&self.b1, steps.clone()));
         let second = self.bias_correction_nu.then(|| bias_correction(&self.b2, steps.clone()));
         let ratio = Ratio { first, second: None, eps: &self.eps, eps_root: &self.eps_root };

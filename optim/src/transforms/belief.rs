@@ -4,13 +4,13 @@ use serde::Deserialize;
 
 use super::{
     ScaleByAdamState,
-    moment::{Ratio, bias_correction, decayed_mean, decayed_square, look_ahead},
+    moment::{FirstMoment, Ratio, bias_correction, decayed_square},
 };
 use crate::{
     GradientTransformation, Scalar,
-    leafwise::{elementwise, precision},
+    leafwise::elementwise,
     options::{fraction, setters},
-    transformation::{has_no_leaves, increment, steps},
+    transformation::{has_no_leaves, next_step},
 };
 
 /// Rescales updates according to the AdaBelief algorithm: Adam with the squared deviations of gradients from their
@@ -66,20 +66,14 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByBelief<B> {
         if has_no_leaves(&updates, &state.count) {
             return (updates, state);
         }
-        let count = increment(state.count);
-        let steps = steps(&count, precision(&updates));
-        let first = bias_correction(&self.b1, steps.clone());
-        let next = bias_correction(&self.b1, steps.clone().add_scalar(1.0));
-        let second = bias_correction(&self.b2, steps);
+        let (count, t) = next_step(state.count, &updates);
+        let moment = FirstMoment::new(&self.b1, t.clone(), self.nesterov);
+        let (first, second) = (moment.correction.clone(), bias_correction(&self.b2, t));
         let zero = Scalar::Number(0.0);
-        let ratio = Ratio { first: Some(first.clone()), second: Some(second), eps: &self.eps, eps_root: &zero };
+        let ratio = Ratio { first: Some(first), second: Some(second), eps: &self.eps, eps_root: &zero };
         let [updates, mu, nu] = elementwise([updates, state.mu, state.nu], |[g, mu, nu]| {
-            let mu = decayed_mean(&self.b1, mu, g.clone());
-            let nu = self.eps_root.plus(decayed_square(&self.b2, nu, g.clone() - mu.clone()));
-            let mean = match self.nesterov {
-                true => look_ahead(&self.b1, mu.clone(), g, first.clone(), next.clone()),
-                false => mu.clone(),
-            };
+            let (mean, mu) = moment.add(mu, g.clone());
+            let nu = self.eps_root.plus(decayed_square(&self.b2, nu, g - mu.clone()));
             [ratio.of(mean, nu.clone()), mu, nu]
         });
         (updates, ScaleByAdamState { count, mu, nu })

@@ -1,11 +1,10 @@
-use burn::tensor::{DType, Tensor};
 use grove_backend::Backend;
-use grove_tree::{AnyArray, NamedLeaves, Tree, leaves};
+use grove_tree::{NamedLeaves, Tree, leaves};
 
 use super::moment::decayed_mean;
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{flat, leafwise, mean_axis, precision, unflat, widest},
+    leafwise::{filled, flat, leafwise, mean_axis, precision, unflat},
     transformation::{has_no_leaves, increment, steps, zero_count},
 };
 
@@ -84,12 +83,10 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByFactoredRms
             let shape = leaf.shape();
             match self.axes(shape) {
                 Some((second, largest)) => {
-                    state.v_row.insert(path.clone(), zeros(&leaf, without(shape, largest)));
-                    state.v_col.insert(path, zeros(&leaf, without(shape, second)));
+                    state.v_row.insert(path.clone(), filled(&leaf, &without(shape, largest), 0.0));
+                    state.v_col.insert(path, filled(&leaf, &without(shape, second), 0.0));
                 }
-                None => {
-                    state.v.insert(path, zeros(&leaf, shape.to_vec()));
-                }
+                None => drop(state.v.insert(path, filled(&leaf, shape, 0.0))),
             }
         }
         state
@@ -147,13 +144,4 @@ fn without(shape: &[usize], axis: usize) -> Vec<usize> {
     let mut shape = shape.to_vec();
     shape.remove(axis);
     shape
-}
-
-/// Returns zeros in f32, or f64 for an f64 leaf, on the leaf's device; absent for an absent leaf.
-fn zeros<B: Backend>(leaf: &AnyArray<B>, shape: Vec<usize>) -> AnyArray<B> {
-    let dtype = DType::from(widest([leaf.dtype()]));
-    match leaf.device() {
-        Some(device) => unflat(Tensor::<B, 1>::zeros([shape.iter().product::<usize>()], (&device, dtype)), &shape),
-        None => AnyArray::absent(shape, dtype),
-    }
 }

@@ -91,14 +91,32 @@ pub(crate) fn corrected<B: Backend>(mean: Tensor<B, 1>, correction: &Option<Tens
     }
 }
 
-/// Nesterov's first moment, times `first`: `b1 * mu * first / next + (1 - b1) * g`. Dozat (2016).
-pub(crate) fn look_ahead<B: Backend>(
-    b1: &Scalar<B>,
-    mu: Tensor<B, 1>,
-    g: Tensor<B, 1>,
-    first: Tensor<B, 1>,
-    next: Tensor<B, 1>,
-) -> Tensor<B, 1> {
-    let factor = b1.times(first / next);
-    b1.complement().times(g) + scaled(mu, factor)
+/// First moment of the Adam family: a moving average of gradients, with its bias correction.
+pub(crate) struct FirstMoment<'a, B: Backend> {
+    decay: &'a Scalar<B>,
+    /// `1 - decay^t`
+    pub correction: Tensor<B, 1>,
+    /// `1 - decay^(t + 1)` for Nesterov momentum, otherwise `None`.
+    next_correction: Option<Tensor<B, 1>>,
+}
+
+impl<'a, B: Backend> FirstMoment<'a, B> {
+    /// Creates the first moment of step `t`.
+    pub(crate) fn new(decay: &'a Scalar<B>, t: Tensor<B, 1>, nesterov: bool) -> Self {
+        let next_correction = nesterov.then(|| bias_correction(decay, t.clone().add_scalar(1.0)));
+        Self { decay, correction: bias_correction(decay, t), next_correction }
+    }
+
+    /// Adds a gradient to the average `mu`. Returns the mean gradient of the update, times `correction`, and the new
+    /// average. Without Nesterov momentum they are equal. With it, the mean is `decay * mu * correction /
+    /// next_correction + (1 - decay) * g`. Dozat (2016).
+    pub(crate) fn add(&self, mu: Tensor<B, 1>, g: Tensor<B, 1>) -> (Tensor<B, 1>, Tensor<B, 1>) {
+        let Some(next) = &self.next_correction else {
+            let mu = decayed_mean(self.decay, mu, g);
+            return (mu.clone(), mu);
+        };
+        let mu = decayed_mean(self.decay, mu, g.clone());
+        let factor = self.decay.times(self.correction.clone() / next.clone());
+        (self.decay.complement().times(g) + scaled(mu.clone(), factor), mu)
+    }
 }

@@ -3,14 +3,14 @@ use grove_tree::{AnyArray, Path, Tree};
 use std::{fmt, sync::Arc};
 
 use super::{
-    moment::{bias_correction, decayed_mean, look_ahead},
+    moment::FirstMoment,
     orthogonalize::{Preconditioning, orthogonalize},
 };
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{elementwise, flat, is_outputs_first, leafwise, permuted, precision, shaped, unflat, zeros_like},
+    leafwise::{elementwise, flat, is_outputs_first, leafwise, permuted, shaped, unflat, zeros_like},
     scalar::divided,
-    transformation::{has_no_leaves, increment, steps, zero_count},
+    transformation::{has_no_leaves, next_step, zero_count},
 };
 
 /// Rescales updates according to the Muon algorithm: orthogonalised momentum, so that the update of a matrix has
@@ -176,17 +176,11 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByMuon<B> {
         if has_no_leaves(&updates, &state.count) {
             return (updates, state);
         }
-        let count = increment(state.count);
-        let steps = steps(&count, precision(&updates));
-        let first = bias_correction(&self.beta, steps.clone());
-        let next = bias_correction(&self.beta, steps.add_scalar(1.0));
+        let (count, t) = next_step(state.count, &updates);
+        let moment = FirstMoment::new(&self.beta, t, self.nesterov);
         let [means, mu] = elementwise([updates, state.mu], |[g, mu]| {
-            let mu = decayed_mean(&self.beta, mu, g.clone());
-            let mean = match self.nesterov {
-                true => look_ahead(&self.beta, mu.clone(), g, first.clone(), next.clone()),
-                false => mu.clone(),
-            };
-            [divided(mean, first.clone()), mu]
+            let (mean, mu) = moment.add(mu, g);
+            [divided(mean, moment.correction.clone()), mu]
         });
         let coefficients = self.coefficients();
         let [updates] = leafwise([means], |path, [mean]| {

@@ -4,8 +4,8 @@ use grove_tree::{Array, Key, Tree};
 
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{leafwise, precision, takes_part},
-    transformation::{device_of, has_no_leaves, increment, steps, zero_count},
+    leafwise::{leafwise, takes_part, unflat},
+    transformation::{device_of, has_no_leaves, next_step, zero_count},
 };
 
 /// See [`add_noise`].
@@ -52,12 +52,11 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AddNoise<B> {
         if has_no_leaves(&updates, &state.count) {
             return (updates, state);
         }
-        let count = increment(state.count);
+        let (count, steps) = next_step(state.count, &updates);
         let words = state.rng_key.val();
         let device = words.device();
         let words: Vec<u32> = words.into_data().iter::<i64>().map(|word| word as u32).collect();
         let (next, sample) = Key::from_words([words[0], words[1]]).split();
-        let steps = steps(&count, precision(&updates));
         let variance = self.eta.array_like(&steps) / steps.clone().powf(self.gamma.array_like(&steps));
         let deviation = Scalar::Array(variance.sqrt());
         let leaves = grove_tree::leaves(&updates).into_iter().filter(|(_, leaf)| takes_part(leaf)).count();
@@ -65,7 +64,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AddNoise<B> {
         let [updates] = leafwise([updates], |_, [g]| {
             let noise = keys.next().map(|key| {
                 let noise = key.normal::<B, 1>([g.len()], &device).cast(g.dtype());
-                crate::leafwise::unflat(deviation.times(noise), g.shape())
+                unflat(deviation.times(noise), g.shape())
             });
             [noise.and_then(|noise| g.try_add(noise)).expect("a key for each leaf that takes part")]
         });

@@ -4,15 +4,15 @@ use grove_tree::Tree;
 use serde::Deserialize;
 
 use super::{
-    ScaleByAdamState,
-    moment::{Ratio, bias_correction, decayed_mean, decayed_square, half_exponent, look_ahead},
+    ScaleByAdam, ScaleByAdamState,
+    moment::{FirstMoment, Ratio, bias_correction, decayed_square, half_exponent},
 };
 use crate::{
     GradientTransformation, Scalar,
-    leafwise::{elementwise, precision},
+    leafwise::elementwise,
     options::{fraction, setters},
     scalar::{divided, scaled},
-    transformation::{has_no_leaves, increment, steps},
+    transformation::{has_no_leaves, next_step},
 };
 
 /// Rescales updates according to the Rectified Adam algorithm: Adam, times a factor that is small while the variance of
@@ -44,14 +44,8 @@ pub struct ScaleByRadam<B: Backend> {
 
 impl<B: Backend> Default for ScaleByRadam<B> {
     fn default() -> Self {
-        Self {
-            b1: 0.9.into(),
-            b2: 0.999.into(),
-            eps: 1e-8.into(),
-            eps_root: 0.0.into(),
-            threshold: 5.0.into(),
-            nesterov: false,
-        }
+        let ScaleByAdam { b1, b2, eps, eps_root, nesterov } = ScaleByAdam::default();
+        Self { b1, b2, eps, eps_root, threshold: 5.0.into(), nesterov }
     }
 }
 
@@ -81,12 +75,10 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRadam<B> {
         if has_no_leaves(&updates, &state.count) {
             return (updates, state);
         }
-        let count = increment(state.count);
-        let steps = steps(&count, precision(&updates));
-        let first = bias_correction(&self.b1, steps.clone());
-        let next = bias_correction(&self.b1, steps.clone().add_scalar(1.0));
-        let second = bias_correction(&self.b2, steps.clone());
-        let (limit, length) = lengths(&self.b2, steps);
+        let (count, t) = next_step(state.count, &updates);
+        let moment = FirstMoment::new(&self.b1, t.clone(), self.nesterov);
+        let (first, second) = (moment.correction.clone(), bias_correction(&self.b2, t.clone()));
+        let (limit, length) = lengths(&self.b2, t);
         let known = length.clone().greater_equal(self.threshold.array_like(&length));
         let above = |x: &Tensor<B, 1>, least: f64| x.clone().sub_scalar(least);
         let numerator = above(&length, 4.0) * above(&length, 2.0) * limit.clone();
@@ -94,12 +86,8 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRadam<B> {
         let ratio =
             Ratio { first: Some(first.clone()), second: Some(second), eps: &self.eps, eps_root: &self.eps_root };
         let [updates, mu, nu] = elementwise([updates, state.mu, state.nu], |[g, mu, nu]| {
-            let mu = decayed_mean(&self.b1, mu, g.clone());
             let nu = decayed_square(&self.b2, nu, g.clone());
-            let mean = match self.nesterov {
-                true => look_ahead(&self.b1, mu.clone(), g, first.clone(), next.clone()),
-                false => mu.clone(),
-            };
+            let (mean, mu) = moment.add(mu, g);
             let rectified = scaled(ratio.of(mean.clone(), nu.clone()), factor.clone());
             let plain = divided(mean, first.clone());
             let known = known.clone().expand(plain.shape());

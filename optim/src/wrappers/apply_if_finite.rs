@@ -64,15 +64,15 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         let notfinite_count = (state.notfinite_count.val() + failed.clone()) * failed.clone();
         let total_notfinite = state.total_notfinite.val() + failed;
         let too_many = notfinite_count.clone().greater_elem(bound(self.max_consecutive_errors));
-        let taken = finite.clone().bool_or(too_many);
+        let applied = finite.clone().bool_or(too_many);
         let (updates, inner_state) = self.inner.update(updates, state.inner_state.clone(), params);
         let zeros = zeros_like(&updates);
         let state = ApplyIfFiniteState {
             notfinite_count: Array::new(notfinite_count),
             last_finite: Array::new(finite),
             total_notfinite: Array::new(total_notfinite),
-            inner_state: select(&taken, inner_state, state.inner_state),
+            inner_state: select(&applied, inner_state, state.inner_state),
         };
-        (select(&taken, updates, zeros), state)
+        (select(&applied, updates, zeros), state)
     }
 }

@@ -22,8 +22,9 @@ use crate::{GradientTransformation, apply_updates};
 /// let state = parts.init(&Array::absent([2, 3]));
 /// assert_eq!(paths::<B, _>(&state), ["1.0.count", "1.0.mu", "1.0.nu"]);
 /// ```
-pub struct Boxed<B: Backend, P> {
-    inner: Arc<dyn Erased<B, P>>,
+#[derive(Clone)]
+pub struct Boxed<B: Backend, P: Tree<B>> {
+    inner: Arc<dyn GradientTransformation<B, P, State = NamedLeaves<B>> + Send + Sync>,
 }
 
 /// Erases the type of a transformation and of its state; see [`Boxed`].
@@ -33,26 +34,17 @@ where
     P: Tree<B>,
     T: GradientTransformation<B, P> + Send + Sync + 'static,
 {
-    Boxed { inner: Arc::new(inner) }
+    Boxed { inner: Arc::new(Named(inner)) }
 }
 
-impl<B: Backend, P> Clone for Boxed<B, P> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone() }
-    }
-}
-
-impl<B: Backend, P> fmt::Debug for Boxed<B, P> {
+impl<B: Backend, P: Tree<B>> fmt::Debug for Boxed<B, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Boxed")
     }
 }
 
-trait Erased<B: Backend, P>: Send + Sync {
-    fn init_named(&self, params: &P) -> NamedLeaves<B>;
-    fn update_named(&self, updates: P, state: NamedLeaves<B>, params: &P) -> (P, NamedLeaves<B>);
-    fn step_named(&self, updates: P, state: NamedLeaves<B>, params: P) -> (P, NamedLeaves<B>);
-}
+/// A transformation whose state has the leaves of the inner state by path.
+struct Named<T>(T);
 
 /// Rebuilds a state from its leaves.
 fn state_of<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>>(
@@ -73,24 +65,21 @@ fn state_of<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>>(
     state
 }
 
-impl<B, P, T> Erased<B, P> for T
-where
-    B: Backend,
-    P: Tree<B>,
-    T: GradientTransformation<B, P> + Send + Sync,
-{
-    fn init_named(&self, params: &P) -> NamedLeaves<B> {
-        named(&self.init(params))
+impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for Named<T> {
+    type State = NamedLeaves<B>;
+
+    fn init(&self, params: &P) -> Self::State {
+        named(&self.0.init(params))
     }
 
-    fn update_named(&self, updates: P, state: NamedLeaves<B>, params: &P) -> (P, NamedLeaves<B>) {
-        let (updates, inner) = self.update(updates, state_of(self, state, params), params);
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        let (updates, inner) = self.0.update(updates, state_of(&self.0, state, params), params);
         (updates, named(&inner))
     }
 
-    fn step_named(&self, updates: P, state: NamedLeaves<B>, params: P) -> (P, NamedLeaves<B>) {
-        let state = state_of(self, state, &params);
-        let (params, inner) = self.step(updates, state, params);
+    fn step(&self, updates: P, state: Self::State, params: P) -> (P, Self::State) {
+        let state = state_of(&self.0, state, &params);
+        let (params, inner) = self.0.step(updates, state, params);
         (params, named(&inner))
     }
 }
@@ -104,15 +93,15 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Boxed<B, P> {
     type State = NamedLeaves<B>;
 
     fn init(&self, params: &P) -> Self::State {
-        self.inner.init_named(params)
+        self.inner.init(params)
     }
 
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
-        self.inner.update_named(updates, state, params)
+        self.inner.update(updates, state, params)
     }
 
     fn step(&self, updates: P, state: Self::State, params: P) -> (P, Self::State) {
-        self.inner.step_named(updates, state, params)
+        self.inner.step(updates, state, params)
     }
 }
 

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Count, GradientTransformation, OptimError, Scalar, ScalarOrSchedule,
-    leafwise::precision,
-    transformation::{device_of, has_no_leaves, increment, zero_count},
+    transformation::{has_no_leaves, increment, zero_count},
 };
 
 /// See [`inject_hyperparams`].
@@ -84,20 +83,14 @@ where
     type State = InjectHyperparamsState<B, T::State>;
 
     fn init(&self, params: &P) -> Self::State {
-        let device = device_of(params);
         let first = |value: &ScalarOrSchedule<B>| match value {
             ScalarOrSchedule::Scalar(scalar) => scalar.clone(),
             ScalarOrSchedule::Schedule(schedule) => schedule.value(0).into(),
         };
         let values: BTreeMap<_, _> = self.initial.iter().map(|(name, value)| (name.clone(), first(value))).collect();
-        let dtype = precision(params);
-        let array = |scalar: &Scalar<B>| match &device {
-            Some(device) => Array::new(scalar.array(device, dtype)),
-            None => Array::absent_of([1], dtype.into()),
-        };
         InjectHyperparamsState {
             count: zero_count(params),
-            hyperparams: values.iter().map(|(name, value)| (name.clone(), array(value))).collect(),
+            hyperparams: values.iter().map(|(name, value)| (name.clone(), value.leaf(params))).collect(),
             inner_state: (self.build)(&Hyperparams(values)).init(params),
         }
     }

@@ -55,11 +55,10 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
     type State = LookaheadState<B, T::State, P>;
 
     fn init(&self, params: &P) -> Self::State {
-        let slow = grove_tree::filter(params.clone(), &grove_tree::is_inexact());
         LookaheadState {
             fast_state: self.fast_optimizer.init(params),
             steps_since_sync: zero_count(params),
-            slow: widened(slow),
+            slow: widened(params),
         }
     }
 

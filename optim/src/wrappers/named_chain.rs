@@ -25,11 +25,22 @@ pub struct NamedChain<T> {
 /// # Panics
 /// If two parts have the same name.
 pub fn named_chain<T>(parts: impl IntoIterator<Item = (impl Into<String>, T)>) -> NamedChain<T> {
-    let parts: Vec<(String, T)> = parts.into_iter().map(|(name, part)| (name.into(), part)).collect();
-    for (i, (name, _)) in parts.iter().enumerate() {
-        assert!(parts[..i].iter().all(|(other, _)| other != name), "two parts of the chain are called `{name}`");
+    NamedChain::new(parts, "parts of the chain")
+}
+
+impl<T> NamedChain<T> {
+    /// Creates a chain. `what` describes the parts in the message of the panic.
+    pub(super) fn new(parts: impl IntoIterator<Item = (impl Into<String>, T)>, what: &str) -> Self {
+        let parts: Vec<(String, T)> = parts.into_iter().map(|(name, part)| (name.into(), part)).collect();
+        for (i, (name, _)) in parts.iter().enumerate() {
+            assert!(parts[..i].iter().all(|(other, _)| other != name), "two {what} are called `{name}`");
+        }
+        Self { parts }
     }
-    NamedChain { parts }
+
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.parts.iter().map(|(name, _)| name.as_str()).collect()
+    }
 }
 
 impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for NamedChain<T> {

@@ -2,7 +2,7 @@ use grove_backend::Backend;
 use grove_tree::{AnyArray, Filter, Path, Tree};
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::masked;
+use super::{Masked, NamedChain, masked};
 use crate::GradientTransformation;
 
 type Labels<B> = dyn Fn(&Path, &AnyArray<B>) -> String + Send + Sync;
@@ -10,7 +10,7 @@ type Labels<B> = dyn Fn(&Path, &AnyArray<B>) -> String + Send + Sync;
 /// See [`partition`].
 #[derive(Clone)]
 pub struct Partition<B: Backend, T> {
-    parts: Vec<(String, T)>,
+    parts: NamedChain<Masked<B, T>>,
     labels: Arc<Labels<B>>,
 }
 
@@ -37,27 +37,24 @@ pub fn partition<B: Backend, T, L: Into<String>>(
     transforms: impl IntoIterator<Item = (impl Into<String>, T)>,
     param_labels: impl Fn(&Path, &AnyArray<B>) -> L + Send + Sync + 'static,
 ) -> Partition<B, T> {
-    let parts: Vec<(String, T)> = transforms.into_iter().map(|(name, part)| (name.into(), part)).collect();
-    for (i, (name, _)) in parts.iter().enumerate() {
-        assert!(parts[..i].iter().all(|(other, _)| other != name), "two transformations are called `{name}`");
-    }
-    Partition { parts, labels: Arc::new(move |path, leaf| param_labels(path, leaf).into()) }
+    let labels: Arc<Labels<B>> = Arc::new(move |path, leaf| param_labels(path, leaf).into());
+    let parts = transforms.into_iter().map(|(name, part)| {
+        let (labels, name): (_, String) = (labels.clone(), name.into());
+        let label = name.clone();
+        let mask = Filter::new(move |path, leaf| leaf.dtype().is_float() && labels(path, leaf) == label);
+        (name, masked(part, mask))
+    });
+    Partition { parts: NamedChain::new(parts, "transformations"), labels }
 }
 
 impl<B: Backend, T> Partition<B, T> {
-    fn with_label(&self, name: &str) -> Filter<B> {
-        let (labels, name) = (self.labels.clone(), name.to_owned());
-        Filter::new(move |path, leaf| leaf.dtype().is_float() && labels(path, leaf) == name)
-    }
-
     fn check_labels<P: Tree<B>>(&self, params: &P) {
         // Absent leaves may belong to another part of the optimizer.
         let mut check = |path: &Path, leaf: &AnyArray<B>| {
             if !leaf.dtype().is_float() || path.is_buffer() || !leaf.is_present() {
                 return;
             }
-            let label = (self.labels)(path, leaf);
-            let names: Vec<&str> = self.parts.iter().map(|(name, _)| name.as_str()).collect();
+            let (label, names) = ((self.labels)(path, leaf), self.parts.names());
             assert!(
                 names.contains(&label.as_str()),
                 "the parameter `{path}` has the label `{label}`, but no transformation has this name; the names are: {}",
@@ -73,20 +70,10 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
 
     fn init(&self, params: &P) -> Self::State {
         self.check_labels(params);
-        let init = |(name, inner): &(String, T)| (name.clone(), masked(inner, self.with_label(name)).init(params));
-        self.parts.iter().map(init).collect()
+        self.parts.init(params)
     }
 
-    fn update(&self, mut updates: P, mut state: Self::State, params: &P) -> (P, Self::State) {
-        let mut next = BTreeMap::new();
-        for (name, inner) in &self.parts {
-            let state = state
-                .remove(name)
-                .unwrap_or_else(|| panic!("the state does not belong to this chain: there is nothing for `{name}`"));
-            let (new, state) = masked(inner, self.with_label(name)).update(updates, state, params);
-            updates = new;
-            next.insert(name.clone(), state);
-        }
-        (updates, next)
+    fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        self.parts.update(updates, state, params)
     }
 }

@@ -1,13 +1,12 @@
-use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
 use grove_tree::{Array, Tree};
 
 use crate::{
     AddDecayedWeights, Count, GradientTransformation, Scalar, ScalarOrSchedule, ScaleByLearningRate, ScaleByRms, Sgd,
     SgdChain, add_decayed_weights,
-    leafwise::{elementwise, precision, together, widened},
+    leafwise::{elementwise, flat, together, unflat, widened},
     scale_by_learning_rate, sgd,
-    transformation::{device_of, has_no_leaves, increment},
+    transformation::{has_no_leaves, increment, zero_count},
     warmup_constant_schedule,
 };
 
@@ -58,24 +57,14 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
     type State = ScheduleFreeState<B, T::State, P>;
 
     fn init(&self, params: &P) -> Self::State {
-        let device = device_of(params);
-        let dtype = precision(params);
-        let zero = || match &device {
-            Some(device) => Array::new(Tensor::zeros([1], (device, DType::from(dtype)))),
-            None => Array::absent_of([1], dtype.into()),
-        };
-        let z = grove_tree::filter(params.clone(), &grove_tree::is_inexact());
+        let zero = Scalar::Number(0.0);
         ScheduleFreeState {
-            b1: device
-                .as_ref()
-                .map_or(Array::absent_of([1], dtype.into()), |device| Array::new(self.b1.array(device, dtype))),
-            weight_sum: zero(),
-            step_count: device
-                .as_ref()
-                .map_or(Array::absent([1]), |device| Array::new(Tensor::<B, 1, Int>::ones([1], device))),
-            max_lr: zero(),
+            b1: self.b1.leaf(params),
+            weight_sum: zero.leaf(params),
+            step_count: increment(zero_count(params)),
+            max_lr: zero.leaf(params),
             base_optimizer_state: self.base_optimizer.init(params),
-            z: widened(z),
+            z: widened(params),
         }
     }
 
@@ -130,9 +119,8 @@ pub fn schedule_free_eval_params<B: Backend, S, P: Tree<B>>(state: &ScheduleFree
             return [y, z];
         }
         let (shape, dtype) = (y.shape().to_vec(), y.dtype());
-        let z_flat = crate::leafwise::flat(z.clone());
-        let x = over_b1.times(crate::leafwise::flat(y) - rest.times(z_flat));
-        [crate::leafwise::unflat(x, &shape).cast_float(dtype.into()), z]
+        let x = over_b1.times(flat(y) - rest.times(flat(z.clone())));
+        [unflat(x, &shape).cast_float(dtype.into()), z]
     });
     params
 }

@@ -1,7 +1,9 @@
+use grove_files::FileError;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     fs::File,
     io::{Error, ErrorKind, Write},
     path::Path,
@@ -61,7 +63,7 @@ pub struct Manifest {
     pub progressed: RunProgress,
 }
 
-/// Only the format version: a later version may change all other fields.
+/// The format version.
 #[derive(Deserialize)]
 struct Format {
     format: u64,
@@ -69,60 +71,67 @@ struct Format {
 
 impl Manifest {
     pub(super) fn new(progressed: RunProgress, state: &Path) -> Result<Self> {
-        let state_sha256 = File::open(state).and_then(sha256).map_err(TrainError::io("read", state))?;
+        let state_sha256 = File::open(state).and_then(sha256).map_err(FileError::io("read", state))?;
         Ok(Self { format: FORMAT, state_sha256, manifest_sha256: zeros(), progressed })
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self).map_err(|error| TrainError::io("write", path)(error.into()))?;
+        let text = serde_json::to_string_pretty(self).map_err(|error| FileError::io("write", path)(error.into()))?;
         let text = text.replacen(&zeros(), &digest(&text), 1);
         let write = |mut file: File| {
             file.write_all(text.as_bytes())?;
             file.sync_all()
         };
-        File::create(path).and_then(write).map_err(TrainError::io("write", path))
+        Ok(File::create(path).and_then(write).map_err(FileError::io("write", path))?)
     }
 
-    /// Reads a manifest. The inner error describes the damage to the file. `checkpoint` is the path that
-    /// [`TrainError::NewerCheckpoint`] names.
-    ///
-    /// # Errors
-    /// [`TrainError::NewerCheckpoint`], and [`TrainError::Io`] if reading fails for a reason other than damage.
-    pub(super) fn read(path: &Path, checkpoint: &Path) -> Result<std::result::Result<Self, String>> {
-        let damaged = |error: &dyn std::fmt::Display| Ok(Err(format!("{}: {error}", path.display())));
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if is_damage(&error) => return damaged(&error),
-            Err(error) => return Err(TrainError::io("read", path)(error)),
-        };
-        match serde_json::from_str::<Format>(&text) {
-            Ok(Format { format: found }) if found > FORMAT => {
-                return Err(TrainError::NewerCheckpoint { path: checkpoint.into(), found, known: FORMAT });
-            }
-            Ok(_) => {}
-            Err(error) => return damaged(&error),
+    /// Reads a manifest. `checkpoint` is the path that [`TrainError::NewerCheckpoint`] names.
+    pub(super) fn read(path: &Path, checkpoint: &Path) -> Result<Self, ReadError> {
+        let damaged = |error: &dyn Display| ReadError::Damaged(format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| ReadError::io(path, error))?;
+        // Read first, because a later version may change all other fields.
+        let Format { format: found } = serde_json::from_str(&text).map_err(|error| damaged(&error))?;
+        if found > FORMAT {
+            return Err(TrainError::NewerCheckpoint { path: checkpoint.into(), found, known: FORMAT }.into());
         }
-        let manifest: Self = match serde_json::from_str(&text) {
-            Ok(manifest) => manifest,
-            Err(error) => return damaged(&error),
-        };
+        let manifest: Self = serde_json::from_str(&text).map_err(|error| damaged(&error))?;
         if digest(&text.replacen(&manifest.manifest_sha256, &zeros(), 1)) != manifest.manifest_sha256 {
-            return damaged(&"it does not have the checksum that was written in it");
+            return Err(damaged(&"it does not have the checksum that was written in it"));
         }
-        Ok(Ok(manifest))
+        Ok(manifest)
     }
 
-    /// Compares the arrays' file with its checksum; the inner error describes the damage.
-    ///
-    /// # Errors
-    /// [`TrainError::Io`] if reading fails for a reason other than damage.
-    pub(super) fn check(&self, state: &Path) -> Result<std::result::Result<(), String>> {
-        match File::open(state).and_then(sha256) {
-            Ok(found) if found == self.state_sha256 => Ok(Ok(())),
-            Ok(_) => Ok(Err(format!("{} does not have the checksum that was written with it", state.display()))),
-            Err(error) if is_damage(&error) => Ok(Err(format!("{}: {error}", state.display()))),
-            Err(error) => Err(TrainError::io("read", state)(error)),
+    /// Compares the arrays' file with its checksum.
+    pub(super) fn check(&self, state: &Path) -> Result<(), ReadError> {
+        let found = File::open(state).and_then(sha256).map_err(|error| ReadError::io(state, error))?;
+        if found == self.state_sha256 {
+            return Ok(());
         }
+        let state = state.display();
+        Err(ReadError::Damaged(format!("{state} does not have the checksum that was written with it")))
+    }
+}
+
+/// Reason that a checkpoint cannot be read.
+pub(crate) enum ReadError {
+    /// Its files are missing, incomplete or damaged: a sentence.
+    Damaged(String),
+    /// Any other error. The checkpoint may be intact.
+    Other(TrainError),
+}
+
+impl ReadError {
+    fn io(path: &Path, error: Error) -> Self {
+        match is_damage(&error) {
+            true => Self::Damaged(format!("{}: {error}", path.display())),
+            false => Self::Other(FileError::io("read", path)(error).into()),
+        }
+    }
+}
+
+impl<E: Into<TrainError>> From<E> for ReadError {
+    fn from(error: E) -> Self {
+        Self::Other(error.into())
     }
 }
 

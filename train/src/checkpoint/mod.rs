@@ -24,6 +24,7 @@ use std::{
 };
 
 use crate::{Result, RunLock, TrainError};
+pub(crate) use manifest::ReadError;
 use manifest::is_damage;
 
 const STATE: &str = "state.safetensors";
@@ -76,9 +77,9 @@ impl CheckpointManager {
     fn lock(&self) -> Result<()> {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if lock.is_none() {
-            let taken = RunLock::acquire(self.directory.parent().unwrap_or(&self.directory))?;
-            clear_drafts(&self.directory, &taken)?;
-            *lock = Some(taken);
+            let acquired = RunLock::acquire(self.directory.parent().unwrap_or(&self.directory))?;
+            clear_drafts(&self.directory, &acquired)?;
+            *lock = Some(acquired);
         }
         Ok(())
     }
@@ -119,17 +120,6 @@ impl CheckpointManager {
         old.skip(self.keep).try_for_each(|(_, path)| self.remove(&path))
     }
 
-    /// Writes a checkpoint, then removes all checkpoints except those of `steps`.
-    pub(crate) fn save_among<B: Backend, T: Tree<B>>(
-        &self,
-        state: &T,
-        progressed: &RunProgress,
-        steps: &[u64],
-    ) -> Result<()> {
-        self.write(state, progressed)?;
-        self.retain(steps)
-    }
-
     /// Removes all checkpoints except those of `steps`.
     pub(crate) fn retain(&self, steps: &[u64]) -> Result<()> {
         self.list()?.iter().filter(|(step, _)| !steps.contains(step)).try_for_each(|(_, path)| self.remove(path))
@@ -154,9 +144,10 @@ impl CheckpointManager {
     ) -> Result<Option<Restored<T>>> {
         let mut skipped = Vec::new();
         for (_, path) in self.list()? {
-            match read(like, &path, device, &mut accept)? {
+            match read(like, &path, device, &mut accept) {
                 Ok((state, progressed)) => return Ok(Some(Restored { state, progressed, path, skipped })),
-                Err(damage) => skipped.push(format!("{} is damaged: {damage}", path.display())),
+                Err(ReadError::Damaged(damage)) => skipped.push(format!("{} is damaged: {damage}", path.display())),
+                Err(ReadError::Other(error)) => return Err(error),
             }
         }
         match skipped.into_iter().next() {
@@ -165,14 +156,14 @@ impl CheckpointManager {
         }
     }
 
-    /// Loads the checkpoint of one step. The inner error says that it is missing or damaged.
+    /// Loads the checkpoint of one step.
     pub(crate) fn load_step<B: Backend, T: Tree<B>>(
         &self,
         step: u64,
         like: &T,
         device: &B::Device,
-    ) -> Result<std::result::Result<T, String>> {
-        Ok(read(like, &self.path(step), device, &mut |_, _| Ok(()))?.map(|(state, _)| state))
+    ) -> Result<T, ReadError> {
+        read(like, &self.path(step), device, &mut |_, _| Ok(())).map(|(state, _)| state)
     }
 
     fn path(&self, step: u64) -> PathBuf {
@@ -181,21 +172,21 @@ impl CheckpointManager {
 
     /// Writes one checkpoint. An existing checkpoint of the same step is replaced: loading skipped it, so it is
     /// damaged.
-    fn write<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &RunProgress) -> Result<PathBuf> {
+    pub(crate) fn write<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &RunProgress) -> Result<PathBuf> {
         let path = self.path(progressed.step);
         self.lock()?;
-        fs::create_dir_all(&self.directory).map_err(TrainError::io("make directory", &self.directory))?;
+        fs::create_dir_all(&self.directory).map_err(FileError::io("make directory", &self.directory))?;
         let draft = self.draft()?;
         fill(draft.path(), state, progressed).map_err(|error| match error {
             // Report the final path, not that of the temporary directory.
             TrainError::Io(FileError::System { source, .. })
             | TrainError::Weights(WeightsError::File(FileError::System { source, .. })) => {
-                TrainError::io("write", &path)(source)
+                FileError::io("write", &path)(source).into()
             }
             error => error,
         })?;
         self.remove(&path)?;
-        fs::rename(draft.path(), &path).map_err(TrainError::io("write", &path))?;
+        fs::rename(draft.path(), &path).map_err(FileError::io("write", &path))?;
         // The directory was renamed, so dropping the guard must not remove it.
         let _ = draft.keep();
         sync_directory(&self.directory);
@@ -212,7 +203,7 @@ impl CheckpointManager {
             use std::os::unix::fs::PermissionsExt;
             builder.permissions(fs::Permissions::from_mode(0o777));
         }
-        builder.tempdir_in(&self.directory).map_err(TrainError::io("write in", &self.directory))
+        Ok(builder.tempdir_in(&self.directory).map_err(FileError::io("write in", &self.directory))?)
     }
 
     /// Removes a checkpoint atomically: it is renamed first, so a killed process leaves no partial checkpoint.
@@ -220,12 +211,12 @@ impl CheckpointManager {
         match fs::symlink_metadata(path) {
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(TrainError::io("remove", path)(error)),
+            Err(error) => return Err(FileError::io("remove", path)(error).into()),
         }
         self.lock()?;
         let draft = self.draft()?;
-        fs::rename(path, draft.path().join("removed")).map_err(TrainError::io("remove", path))?;
-        draft.close().map_err(TrainError::io("remove", path))
+        fs::rename(path, draft.path().join("removed")).map_err(FileError::io("remove", path))?;
+        Ok(draft.close().map_err(FileError::io("remove", path))?)
     }
 }
 
@@ -244,7 +235,7 @@ pub(crate) fn clear_drafts(directory: &Path, _lock: &RunLock) -> Result<()> {
     for (name, path) in entries(directory)? {
         if name.starts_with(TEMPORARY) {
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            removed.map_err(TrainError::io("remove", &path))?;
+            removed.map_err(FileError::io("remove", &path))?;
         }
     }
     Ok(())
@@ -255,19 +246,18 @@ fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     let listing = match fs::read_dir(directory) {
         Ok(listing) => listing,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(TrainError::io("list", directory)(error)),
+        Err(error) => return Err(FileError::io("list", directory)(error).into()),
     };
     let mut found = Vec::new();
     for item in listing {
-        let item = item.map_err(TrainError::io("list", directory))?;
+        let item = item.map_err(FileError::io("list", directory))?;
         // grove writes only UTF-8 names.
         found.extend(item.file_name().into_string().ok().map(|name| (name, item.path())));
     }
     Ok(found)
 }
 
-/// Loads the checkpoint in the directory `path` into a tree of the same structure. The inner error describes the
-/// damage.
+/// Loads the checkpoint in the directory `path` into a tree of the same structure.
 ///
 /// # Errors
 /// Errors that are not damage: [`TrainError::OtherModel`], [`TrainError::NewerCheckpoint`], [`TrainError::Io`], an
@@ -277,15 +267,10 @@ fn read<B: Backend, T: Tree<B>>(
     path: &Path,
     device: &B::Device,
     accept: &mut impl FnMut(&Path, &RunProgress) -> Result<()>,
-) -> Result<std::result::Result<(T, RunProgress), String>> {
-    let manifest = match Manifest::read(&path.join(MANIFEST), path)? {
-        Ok(manifest) => manifest,
-        Err(damage) => return Ok(Err(damage)),
-    };
+) -> Result<(T, RunProgress), ReadError> {
+    let manifest = Manifest::read(&path.join(MANIFEST), path)?;
     let file = path.join(STATE);
-    if let Err(damage) = manifest.check(&file)? {
-        return Ok(Err(damage));
-    }
+    manifest.check(&file)?;
     accept(path, &manifest.progressed)?;
     let other = |reason: String| TrainError::OtherModel { path: path.into(), reason };
     let names = named_leaves(like);
@@ -294,22 +279,22 @@ fn read<B: Backend, T: Tree<B>>(
         Err(WeightsError::File(error)) if !matches!(&error, FileError::System { source, .. } if is_damage(source)) => {
             return Err(error.into());
         }
-        Err(error) => return Ok(Err(error.to_string())),
+        Err(error) => return Err(ReadError::Damaged(error.to_string())),
     };
     // Loading would convert dtypes silently, but a run resumed in another dtype is a different run.
     for (name, leaf) in &names {
         let (Ok(info), dtype) = (file.info(name), leaf.dtype()) else { continue };
         let found = info.dtype.to_string().to_lowercase();
         if [DType::F64, DType::F32, DType::F16, DType::BF16].contains(&dtype) && found != dtype.name() {
-            return Err(other(format!("`{name}` is {found} there, and {} here", dtype.name())));
+            return Err(other(format!("`{name}` is {found} there, and {} here", dtype.name())).into());
         }
     }
     let leaves = match load(skeleton::<B, _>(names), &file, &NameMap::new(), &LoadOptions::new(device)) {
         Ok((leaves, _)) => leaves,
-        Err(error @ WeightsError::Incompatible(_)) => return Err(other(error.to_string())),
+        Err(error @ WeightsError::Incompatible(_)) => return Err(other(error.to_string()).into()),
         // The checksum matched, so the file is intact.
         Err(error) => return Err(error.into()),
     };
     let state = with_named_leaves(like.clone(), leaves).map_err(|error| other(error.to_string()))?;
-    Ok(Ok((state, manifest.progressed)))
+    Ok((state, manifest.progressed))
 }

@@ -46,21 +46,15 @@ pub fn read_labelled_images(file: &Path, image: &str, label: &str) -> Result<Lab
 
 /// Returns the bytes of an image file.
 fn image_bytes(value: Value, column: &str) -> Result<Vec<u8>, String> {
+    if let (Some(Value::Null), Some(Value::Text(path))) = (value.field("bytes"), value.field("path")) {
+        return Err(format!(
+            "\"{column}\" has the path {path} and no bytes; write the file again with the images in it"
+        ));
+    }
     let bytes = match value {
         Value::Fields(fields) => {
-            let path = fields.iter().find_map(|(name, value)| match value {
-                Value::Text(path) if name == "path" => Some(path.clone()),
-                _ => None,
-            });
-            let bytes = fields.into_iter().find(|(name, _)| name == "bytes").map(|(_, value)| value);
-            match (bytes, path) {
-                (Some(Value::Null), Some(path)) => {
-                    return Err(format!(
-                        "\"{column}\" has the path {path} and no bytes; write the file again with the images in it"
-                    ));
-                }
-                (bytes, _) => bytes.unwrap_or(Value::Null),
-            }
+            let bytes = fields.into_iter().find(|(name, _)| name == "bytes");
+            bytes.map_or(Value::Null, |(_, bytes)| bytes)
         }
         value => value,
     };

@@ -4,24 +4,27 @@
 #[cfg(feature = "images")]
 mod image;
 #[cfg(feature = "images")]
+mod image_batches;
+#[cfg(feature = "images")]
 mod image_records;
 mod text;
+mod text_examples;
 
 #[cfg(feature = "images")]
-pub use image::{
-    ImageBatch, ImageBatches, ImageTargets, ImageTask, fit_images, image_loss, score_images, score_images_on,
-};
+pub use image::{ImageTask, fit_images, image_loss, score_images, score_images_on};
+#[cfg(feature = "images")]
+pub use image_batches::{ImageBatch, ImageBatches, ImageTargets};
 #[cfg(feature = "images")]
 pub use image_records::read_labelled_images;
 pub use text::{
-    TextExample, TextTarget, TextTargets, TextTask, TrainableTextClassifier, class_weights, encode_examples,
-    encode_multi_label, encode_regression, fit_texts, score_texts, score_texts_on, score_values_on, text_batch,
-    text_loss, texts_identity,
+    TextTargets, TextTask, TrainableTextClassifier, fit_texts, score_texts, score_texts_on, score_values_on,
+    text_batch, text_loss,
+};
+pub use text_examples::{
+    TextExample, TextTarget, class_weights, encode_examples, encode_multi_label, encode_regression, texts_identity,
 };
 
-use burn::tensor::{Int, Tensor, TensorData};
-use grove_backend::Backend;
-use grove_tree::Array;
+use std::collections::HashSet;
 
 /// Returns the labels without examples. An evaluation says nothing about these classes.
 ///
@@ -30,16 +33,6 @@ use grove_tree::Array;
 /// assert_eq!(grove_train::classify::labels_without_examples(&labels, [0, 2, 0]), ["dog"]);
 /// ```
 pub fn labels_without_examples(labels: &[String], classes: impl IntoIterator<Item = usize>) -> Vec<&str> {
-    let mut seen = vec![false; labels.len()];
-    for class in classes {
-        if let Some(seen) = seen.get_mut(class) {
-            *seen = true;
-        }
-    }
-    labels.iter().zip(seen).filter(|(_, seen)| !seen).map(|(label, _)| label.as_str()).collect()
-}
-
-/// Class indices on a device, `[b]`.
-fn classes_on<B: Backend>(classes: &[i64], device: &B::Device) -> Array<B, 1, Int> {
-    Array::new(Tensor::from_data(TensorData::new(classes.to_vec(), [classes.len()]), device))
+    let seen: HashSet<usize> = classes.into_iter().collect();
+    labels.iter().enumerate().filter(|(class, _)| !seen.contains(class)).map(|(_, label)| label.as_str()).collect()
 }

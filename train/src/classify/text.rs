@@ -1,3 +1,5 @@
+//! Training and evaluation of text classifiers.
+
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend};
 use grove_compile::{Traceable, Traced};
@@ -9,129 +11,11 @@ use grove_text::TextIds;
 use grove_tree::{Array, Key, Tree};
 use std::sync::Arc;
 
-use super::classes_on;
+use super::{TextExample, TextTarget};
 use crate::{
-    ClassifierScore, DataIdentity, Differentiated, FitOptions, Fitted, JitLoss, Outcome, Result, ValueScore,
-    data::{DataError, Examples, LabelledText, labels_in, with_classes},
-    fit, fit_jitted,
-    ranks::or_end,
+    ClassifierScore, Differentiated, FitOptions, Fitted, JitLoss, Outcome, Result, ValueScore, arrays::integers,
+    data::Examples, fit, fit_jitted, ranks::or_end,
 };
-
-/// A tokenized text and its target.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TextExample {
-    /// Token ids.
-    pub text: TextIds,
-    /// Target.
-    pub target: TextTarget,
-}
-
-/// Target of a text.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TextTarget {
-    /// Index of the label, for single-label classification.
-    Class(usize),
-    /// One value per label: 1 or 0 for multi-label classification, any number for regression.
-    Values(Vec<f32>),
-}
-
-impl TextExample {
-    /// Index of the label.
-    ///
-    /// # Panics
-    /// If the target is not a class.
-    pub fn class(&self) -> usize {
-        match &self.target {
-            TextTarget::Class(class) => *class,
-            TextTarget::Values(_) => panic!("the target of a text is a list of values, not a class"),
-        }
-    }
-}
-
-/// Tokenizes labelled texts and replaces each label by its index. `encode` returns the tokens of a text, or an error.
-///
-/// # Errors
-/// The first error of `encode`, with the place of the text; a label that is not in the list.
-pub fn encode_examples<E: std::fmt::Display>(
-    texts: Vec<LabelledText>,
-    labels: &[String],
-    mut encode: impl FnMut(&LabelledText) -> Result<TextIds, E>,
-) -> Result<Vec<TextExample>, DataError> {
-    let example = |(class, text): (usize, LabelledText)| match encode(&text) {
-        Ok(text) => Ok(TextExample { text, target: TextTarget::Class(class) }),
-        Err(reason) => Err(DataError::other(format!("{}: {reason}", text.place))),
-    };
-    with_classes(texts, labels)?.into_iter().map(example).collect()
-}
-
-/// Tokenizes texts whose labels are numbers, for regression.
-///
-/// # Errors
-/// The first error of `encode`, with the place of the text; a label that is not a finite number.
-pub fn encode_regression<E: std::fmt::Display>(
-    texts: Vec<LabelledText>,
-    encode: impl FnMut(&LabelledText) -> Result<TextIds, E>,
-) -> Result<Vec<TextExample>, DataError> {
-    encode_values(texts, encode, |text| match text.label.parse::<f32>() {
-        Ok(value) if value.is_finite() => Ok(vec![value]),
-        _ => Err(format!("the label '{}' is not a number", text.label)),
-    })
-}
-
-/// Tokenizes texts that have any number of labels each, for multi-label classification.
-///
-/// - `separator`: character between the labels of a text
-///
-/// # Errors
-/// The first error of `encode`, with the place of the text; a label that is not in the list.
-pub fn encode_multi_label<E: std::fmt::Display>(
-    texts: Vec<LabelledText>,
-    labels: &[String],
-    separator: char,
-    encode: impl FnMut(&LabelledText) -> Result<TextIds, E>,
-) -> Result<Vec<TextExample>, DataError> {
-    encode_values(texts, encode, |text| {
-        let mut values = vec![0.0; labels.len()];
-        for label in labels_in(&text.label, separator) {
-            let known = labels.iter().position(|known| known == label);
-            let unknown = || format!("the label '{label}' is not one of the model's labels: {}", labels.join(", "));
-            values[known.ok_or_else(unknown)?] = 1.0;
-        }
-        Ok(values)
-    })
-}
-
-fn encode_values<E: std::fmt::Display>(
-    texts: Vec<LabelledText>,
-    mut encode: impl FnMut(&LabelledText) -> Result<TextIds, E>,
-    values: impl Fn(&LabelledText) -> Result<Vec<f32>, String>,
-) -> Result<Vec<TextExample>, DataError> {
-    let example = |text: LabelledText| {
-        let failed = |reason: String| DataError::other(format!("{}: {reason}", text.place));
-        let target = TextTarget::Values(values(&text).map_err(failed)?);
-        Ok(TextExample { text: encode(&text).map_err(|reason| failed(reason.to_string()))?, target })
-    };
-    texts.into_iter().map(example).collect()
-}
-
-/// Returns the number of examples and a digest of the tokens and targets that the model reads, for the settings of a
-/// run.
-pub fn texts_identity<B: Backend, M: TextClassifier<B>>(examples: &[TextExample]) -> String {
-    let mut identity = DataIdentity::new();
-    for TextExample { text, target } in examples {
-        identity.add_tokens(&text.ids);
-        if M::TOKEN_TYPES {
-            identity.add_tokens(&text.token_types);
-        }
-        match target {
-            TextTarget::Class(class) => identity.add_tokens(&[*class as u32]),
-            TextTarget::Values(values) => {
-                identity.add_tokens(&values.iter().map(|value| value.to_bits()).collect::<Vec<_>>())
-            }
-        }
-    }
-    identity.describe(examples.len(), "texts")
-}
 
 /// Makes a batch of tokenized texts, and of their classes `[b]`, on the model's device.
 ///
@@ -162,24 +46,8 @@ pub fn text_batch<B: Backend, M: TextClassifier<B>>(
 ) -> Result<(M::Texts, Array<B, 1, Int>)> {
     let texts = model.texts(&ids(batch))?;
     let classes: Vec<i64> = batch.iter().map(|example| example.class() as i64).collect();
-    let classes = classes_on(&classes, &device_of(&texts).unwrap_or_default());
+    let classes = integers(classes, &device_of(&texts).unwrap_or_default());
     Ok((texts, classes))
-}
-
-/// Returns the loss weight of each class, inversely proportional to its number of examples, with a mean of 1 per
-/// example: scikit-learn's `class_weight="balanced"`.
-///
-/// ```
-/// # use grove_train::classify::class_weights;
-/// assert_eq!(class_weights([0, 0, 0, 1], 2), [4.0 / 6.0, 2.0]);
-/// ```
-pub fn class_weights(examples: impl IntoIterator<Item = usize>, classes: usize) -> Vec<f32> {
-    let (mut counts, mut all) = (vec![0_usize; classes], 0);
-    for class in examples {
-        counts[class] += 1;
-        all += 1;
-    }
-    counts.into_iter().map(|count| all as f32 / (classes * count.max(1)) as f32).collect()
 }
 
 /// Targets and loss weights of a batch of texts.
@@ -215,7 +83,7 @@ impl<B: Backend> TextTargets<B> {
             let labels = values.len() / b;
             Array::new(Tensor::from_data(TensorData::new(values, [b, labels]), device))
         });
-        let classes = (!classes.is_empty()).then(|| classes_on(&classes, device));
+        let classes = (!classes.is_empty()).then(|| integers(classes, device));
         (Self { classes, values, weights }, f64::from(total))
     }
 }
@@ -231,14 +99,13 @@ impl<B: Backend> TextTargets<B> {
 /// If the targets do not match the problem type.
 pub fn text_loss<B: Backend>(problem: ProblemType, logits: Tensor<B, 2>, targets: &TextTargets<B>) -> Tensor<B, 1> {
     let dtype = logits.dtype();
+    let mean_over_labels = |losses: Tensor<B, 2>| losses.mean_dim(1).squeeze_dim(1);
     let losses = match (problem, &targets.classes, &targets.values) {
         (ProblemType::SingleLabel, Some(classes), _) => CrossEntropy::default().per_example(logits, classes.val()),
         (ProblemType::MultiLabel, _, Some(values)) => {
-            sigmoid_binary_cross_entropy(logits, values.val().cast(dtype)).mean_dim(1).squeeze_dim(1)
+            mean_over_labels(sigmoid_binary_cross_entropy(logits, values.val().cast(dtype)))
         }
-        (ProblemType::Regression, _, Some(values)) => {
-            squared_error(logits, values.val().cast(dtype)).mean_dim(1).squeeze_dim(1)
-        }
+        (ProblemType::Regression, _, Some(values)) => mean_over_labels(squared_error(logits, values.val().cast(dtype))),
         _ => panic!("the targets of the texts do not match {problem:?}"),
     };
     let (weights, dtype) = (targets.weights.val(), losses.dtype());
@@ -349,8 +216,8 @@ impl<B: Backend, M> TrainableTextClassifier<B> for M where
 pub struct TextTask<'a> {
     /// Problem type, which the targets of all examples match.
     pub problem: ProblemType,
-    /// Weight of each class in the training and evaluation losses; see [`class_weights`]. `fit` weights a batch by the
-    /// sum of the weights of its texts.
+    /// Weight of each class in the training and evaluation losses; see [`class_weights`](super::class_weights). `fit`
+    /// weights a batch by the sum of the weights of its texts.
     pub weights: &'a [f32],
     /// Evaluation examples.
     pub held_out: &'a [TextExample],

@@ -1,6 +1,6 @@
 //! Errors of data sets.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use grove_files::FileError;
 
@@ -221,11 +221,5 @@ impl DataError {
     /// ```
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Other(error.into())
-    }
-
-    /// Returns a function for `map_err` on an operation of `std::io`: `.map_err(DataError::io("open", path))`.
-    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        let named = FileError::io(action, path);
-        move |source| named(source).into()
     }
 }

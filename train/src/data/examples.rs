@@ -1,11 +1,11 @@
 //! Examples in memory.
 
-use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Key, Tree, leaf_name, leaves, map};
 use std::fmt;
 
 use super::{Data, DataError, Order};
+use crate::arrays::integers;
 
 /// Data set of examples in memory: PyTorch's `TensorDataset` and `DataLoader`.
 ///
@@ -111,9 +111,9 @@ impl<T: Send + Sync + 'static> Examples<usize, T> {
 }
 
 fn rows_of<B: Backend>(leaf: AnyArray<B>, rows: &[usize]) -> AnyArray<B> {
-    let indices: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
+    let indices = rows.iter().map(|&row| row as i64).collect();
     let device = leaf.device().unwrap_or_default();
-    leaf.take(&Tensor::<B, 1, Int>::from_data(TensorData::new(indices, [rows.len()]), &device))
+    leaf.take(&integers(indices, &device).val())
 }
 
 impl<T: 'static, Batch: 'static> Examples<T, Batch> {

@@ -60,7 +60,7 @@ const LONGEST_LABEL: usize = 1000;
 /// A file that cannot be read, is empty or has another extension; a missing column; an empty text or label; an encoding
 /// other than UTF-8. The message names the file and the line, or the row of a Parquet file.
 pub fn read_labelled(files: &[impl AsRef<Path>], columns: &Columns) -> Result<Vec<LabelledText>, DataError> {
-    read_all(files, &Wanted { columns, label: Some(&columns.label), empty_label: false })
+    read_all(files, columns, Labels::One)
 }
 
 /// Reads texts with any number of labels each, in the formats of [`read_labelled`]. In JSON Lines and Parquet the
@@ -69,13 +69,13 @@ pub fn read_labelled(files: &[impl AsRef<Path>], columns: &Columns) -> Result<Ve
 /// # Errors
 /// As [`read_labelled`], except that labels may be empty.
 pub fn read_multi_labelled(files: &[impl AsRef<Path>], columns: &Columns) -> Result<Vec<LabelledText>, DataError> {
-    read_all(files, &Wanted { columns, label: Some(&columns.label), empty_label: true })
+    read_all(files, columns, Labels::Any)
 }
 
-fn read_all(files: &[impl AsRef<Path>], wanted: &Wanted<'_>) -> Result<Vec<LabelledText>, DataError> {
+fn read_all(files: &[impl AsRef<Path>], columns: &Columns, labels: Labels) -> Result<Vec<LabelledText>, DataError> {
     let mut all = Vec::new();
     for file in files {
-        all.extend(rows(file.as_ref(), wanted, "a labelled text")?.rows.into_iter().map(|(_, text)| text));
+        all.extend(read_table(file.as_ref(), columns, labels)?.texts);
     }
     Ok(all)
 }
@@ -96,86 +96,65 @@ pub struct TextTable {
 /// # Errors
 /// As [`read_labelled`].
 pub fn read_texts(file: &Path, columns: &Columns) -> Result<TextTable, DataError> {
-    let Rows { names, rows } = rows(file, &Wanted { columns, label: None, empty_label: true }, "a text")?;
-    let (cells, texts) = rows.into_iter().unzip();
-    Ok(TextTable { names, texts, cells })
+    read_table(file, columns, Labels::None)
 }
 
-/// The columns to read.
-struct Wanted<'a> {
-    columns: &'a Columns,
-    /// Column of the labels; `None` for texts without labels.
-    label: Option<&'a String>,
-    /// If true, labels may be empty.
-    empty_label: bool,
+/// Number of labels of a text.
+#[derive(Clone, Copy, PartialEq)]
+enum Labels {
+    None,
+    One,
+    /// Any number: the list of labels may be empty.
+    Any,
 }
 
-/// The rows of a file: the cells and the text of each.
-#[derive(Default)]
-struct Rows {
-    names: Vec<String>,
-    rows: Vec<(Vec<String>, LabelledText)>,
-}
-
-/// Reads the rows of a file. `item` describes the content of a line in error messages.
-fn rows(file: &Path, wanted: &Wanted<'_>, item: &str) -> Result<Rows, DataError> {
-    let Wanted { columns, .. } = wanted;
-    let names: Vec<&str> =
-        wanted.label.into_iter().chain([&columns.text]).chain(&columns.pair).map(String::as_str).collect();
+/// Reads the rows of a file.
+fn read_table(file: &Path, columns: &Columns, labels: Labels) -> Result<TextTable, DataError> {
+    let label = (labels != Labels::None).then_some(&columns.label);
+    let texts = || std::iter::once(&columns.text).chain(&columns.pair);
+    let names: Vec<&str> = label.into_iter().chain(texts()).map(String::as_str).collect();
     let format = TableFormat { header: columns.header, delimiter: columns.delimiter };
     let records = records::open(file, &names, format)?;
     let header = match records::is_record_file(file) {
-        true => std::iter::once(&columns.text).chain(&columns.pair).cloned().collect(),
+        true => texts().cloned().collect(),
         false => records.header().to_vec(),
     };
-    let rows = records.map(|record| row(record?, &names, wanted)).collect::<Result<Vec<_>, _>>()?;
-    match rows.is_empty() {
-        true => Err(DataError::other(format!("{} is empty; give a file with {item} on each line", file.display()))),
-        false => Ok(Rows { names: header, rows }),
+    let mut table = TextTable { names: header, texts: vec![], cells: vec![] };
+    for record in records {
+        let Record { place, values, cells } = record?;
+        let text = labelled(values, &names, labels, &place).map_err(|reason| place.error(reason))?;
+        table.cells.push(match cells.is_empty() {
+            true => std::iter::once(&text.text).chain(&text.pair).cloned().collect(),
+            false => cells,
+        });
+        table.texts.push(text);
     }
+    if table.texts.is_empty() {
+        let item = if labels == Labels::None { "a text" } else { "a labelled text" };
+        return Err(DataError::other(format!("{} is empty; give a file with {item} on each line", file.display())));
+    }
+    Ok(table)
 }
 
-/// Returns the cells and the text of a record. `names` are its columns: the label if there is one, the text, and the
-/// second text if there is one.
-fn row(record: Record, names: &[&str], wanted: &Wanted<'_>) -> Result<(Vec<String>, LabelledText), DataError> {
-    let Record { place, values, cells } = record;
-    let text = text_of(values, names, wanted, &place).map_err(|reason| place.error(reason))?;
-    let texts = || std::iter::once(text.text.clone()).chain(text.pair.clone()).collect();
-    Ok((if cells.is_empty() { texts() } else { cells }, text))
-}
-
-fn text_of(values: Vec<Value>, names: &[&str], wanted: &Wanted<'_>, place: &Place) -> Result<LabelledText, String> {
+/// Returns the text of a record. `names` are its columns: the label if there is one, the text, and the second text if
+/// there is one.
+fn labelled(values: Vec<Value>, names: &[&str], labels: Labels, place: &Place) -> Result<LabelledText, String> {
     let mut named = values.into_iter().zip(names);
-    let (number, label) = match wanted.label.and_then(|_| named.next()) {
-        Some((value, name)) => (value.class_number(), value.into_label(name)?),
+    let (class_number, label) = match (labels != Labels::None).then(|| named.next()).flatten() {
+        Some((value, name)) => (value.class_number(), value.into_label(name)?.trim().to_owned()),
         None => (None, String::new()),
     };
-    let mut texts = named.map(|(value, name)| value.into_text(name));
+    let mut texts = named.map(|(value, name)| value.into_text(name).map(|text| text.trim().to_owned()));
     let (text, pair) = (texts.next().transpose()?.unwrap_or_default(), texts.next().transpose()?);
-    labelled(Label { text: label, number, may_be_empty: wanted.empty_label }, text, pair, place.clone())
-}
-
-/// A label as read from the file.
-struct Label {
-    text: String,
-    number: Option<u64>,
-    may_be_empty: bool,
-}
-
-/// Checks a text and its label.
-fn labelled(label: Label, text: String, pair: Option<String>, place: Place) -> Result<LabelledText, String> {
-    let Label { text: label, number: class_number, may_be_empty } = label;
-    let (label, text, pair) =
-        (label.trim().to_owned(), text.trim().to_owned(), pair.map(|pair| pair.trim().to_owned()));
     let length = label.chars().count();
     match (&*label, &*text, pair.as_deref()) {
-        ("", ..) if !may_be_empty => Err("the label is empty".into()),
+        ("", ..) if labels == Labels::One => Err("the label is empty".into()),
         _ if length > LONGEST_LABEL => Err(format!(
             "the label has {length} characters, more than {LONGEST_LABEL}; is it a column of texts? It starts with: {}…",
             label.chars().take(40).collect::<String>()
         )),
         (_, "", _) | (.., Some("")) => Err("the text is empty".into()),
-        _ => Ok(LabelledText { label, class_number, text, pair, place }),
+        _ => Ok(LabelledText { label, class_number, text, pair, place: place.clone() }),
     }
 }
 

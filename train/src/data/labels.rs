@@ -11,9 +11,8 @@ use super::{DataError, LabelledText};
 pub fn labels(texts: &[LabelledText]) -> Result<Vec<String>, DataError> {
     let labels = sorted_labels(texts.iter().map(|text| &*text.label));
     match (&labels[..], texts) {
-        ([label], [first, ..]) => Err(DataError::other(format!(
-            "{}: all texts from this one on have the label '{label}', but a classifier needs at least two labels",
-            first.place
+        ([label], [first, ..]) => Err(first.place.error(format!(
+            "all texts from this one on have the label '{label}', but a classifier needs at least two labels"
         ))),
         _ => Ok(labels),
     }
@@ -36,9 +35,7 @@ pub(crate) fn sorted_labels<'a>(all: impl Iterator<Item = &'a str>) -> Vec<Strin
 pub fn multi_labels(texts: &[LabelledText], separator: char) -> Result<Vec<String>, DataError> {
     let all: BTreeSet<&str> = texts.iter().flat_map(|text| labels_in(&text.label, separator)).collect();
     match (all.is_empty(), texts.first()) {
-        (true, Some(first)) => {
-            Err(DataError::other(format!("{}: neither this text nor any after it has a label", first.place)))
-        }
+        (true, Some(first)) => Err(first.place.error("neither this text nor any after it has a label")),
         _ => Ok(all.into_iter().map(str::to_owned).collect()),
     }
 }
@@ -80,14 +77,14 @@ pub fn with_classes(texts: Vec<LabelledText>, labels: &[String]) -> Result<Vec<(
     let indices = indices(labels);
     let class = |text: LabelledText| match class_of(&text, &indices) {
         Some(class) => Ok((class, text)),
-        None => Err(DataError::other(format!(
-            "{}: the label '{}' is not one of the model's labels: {}",
-            text.place,
-            text.label,
-            labels.join(", ")
-        ))),
+        None => Err(text.place.error(unknown_label(&text.label, labels))),
     };
     texts.into_iter().map(class).collect()
+}
+
+/// Describes a label that is not in the list.
+pub(crate) fn unknown_label(label: &str, labels: &[String]) -> String {
+    format!("the label '{label}' is not one of the model's labels: {}", labels.join(", "))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Data for masked language modelling: sequences, their corruption, and batches.
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::Int;
 use grove_backend::Backend;
 use grove_layers::loss::IGNORE_INDEX;
 use grove_models::{
@@ -11,6 +11,7 @@ use grove_text::{TextError, TextIds, Tokenizer};
 use grove_tree::{Array, Key, Tree};
 
 use super::DataError;
+use crate::arrays::integers;
 
 /// Corruption of sequences for masked language modelling (Devlin et al., 2019, section 3.1).
 #[derive(Clone, Debug, PartialEq)]
@@ -169,12 +170,8 @@ impl Masked {
     /// Returns the batch, given its sequences on a device.
     fn into_batch<B: Backend>(self, texts: TextBatch<B>) -> MaskedBatch<B> {
         let ([_, t], device) = (texts.dims(), texts.ids.val().device());
-        let array = |values: Vec<i64>| {
-            let len = values.len();
-            Array::new(Tensor::from_data(TensorData::new(values, [len]), &device))
-        };
         let positions = self.places.iter().map(|(row, column)| (row * t + column) as i64).collect();
-        MaskedBatch { texts, positions: array(positions), tokens: array(self.tokens) }
+        MaskedBatch { texts, positions: integers(positions, &device), tokens: integers(self.tokens, &device) }
     }
 }
 

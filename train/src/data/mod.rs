@@ -50,6 +50,7 @@ pub use examples::Examples;
 pub use labelled::{Columns, LabelledText, TextTable, read_labelled, read_multi_labelled, read_texts};
 #[cfg(feature = "images")]
 pub(crate) use labels::sorted_labels;
+pub(crate) use labels::unknown_label;
 pub use labels::{have_labels, labels, labels_in, multi_labels, with_classes};
 pub use lm_text::LmText;
 pub use masking::{MaskedBatch, Masking, masked_lm_sequences};

@@ -30,7 +30,8 @@ pub fn pad(rows: &[impl AsRef<[u32]>], pad: u32) -> PaddedBatch {
     let lengths: Vec<usize> = rows.iter().map(|row| row.as_ref().len()).collect();
     let columns = lengths.iter().copied().max().unwrap_or(0);
     let mut tokens = Vec::with_capacity(rows.len() * columns);
-    for (end, row) in rows.iter().enumerate().map(|(i, row)| ((i + 1) * columns, row)) {
+    for row in rows {
+        let end = tokens.len() + columns;
         tokens.extend_from_slice(row.as_ref());
         tokens.resize(end, pad);
     }

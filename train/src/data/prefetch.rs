@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::iter::FusedIterator;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -16,8 +17,6 @@ pub struct Prefetch<D: Data> {
     /// `None` once the iterator has ended.
     batches: Option<Receiver<Item<D>>>,
     thread: Option<JoinHandle<()>>,
-    /// Error of starting the thread.
-    refused: Option<DataError>,
 }
 
 /// Iterates over the batches from a position on, in this epoch and all following ones, and loads them ahead on a
@@ -33,14 +32,20 @@ pub struct Prefetch<D: Data> {
 pub fn prefetch<D: Data>(data: Arc<D>, from: Position, depth: usize) -> Prefetch<D> {
     let (sender, batches) = sync_channel(depth);
     let work = move || {
-        if let Err(error) = load(&*data, from, &sender) {
+        let loaded = catch_unwind(AssertUnwindSafe(|| load(&*data, from, &sender)));
+        let loaded = loaded.unwrap_or_else(|panic| Err(DataError::Panicked { message: message(&*panic) }));
+        if let Err(error) = loaded {
             // Sending fails if the iterator was dropped meanwhile.
             let _ = sender.send(Err(error));
         }
     };
     match thread::Builder::new().name("grove-data".into()).spawn(work) {
-        Ok(thread) => Prefetch { batches: Some(batches), thread: Some(thread), refused: None },
-        Err(error) => Prefetch { batches: None, thread: None, refused: Some(DataError::Thread(error)) },
+        Ok(thread) => Prefetch { batches: Some(batches), thread: Some(thread) },
+        Err(error) => {
+            let (sender, batches) = sync_channel(1);
+            let _ = sender.send(Err(DataError::Thread(error)));
+            Prefetch { batches: Some(batches), thread: None }
+        }
     }
 }
 
@@ -70,22 +75,11 @@ impl<D: Data> Iterator for Prefetch<D> {
     type Item = Item<D>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(refused) = self.refused.take() {
-            return Some(Err(refused));
+        let item = self.batches.as_ref()?.recv().ok()?;
+        if item.is_err() {
+            self.batches = None;
         }
-        match self.batches.as_ref()?.recv() {
-            Ok(Ok(batch)) => Some(Ok(batch)),
-            Ok(Err(error)) => {
-                self.batches = None;
-                Some(Err(error))
-            }
-            // The sender is gone without an error: the thread panicked.
-            Err(_) => {
-                self.batches = None;
-                let panic = self.thread.take()?.join().err()?;
-                Some(Err(DataError::Panicked { message: message(&*panic) }))
-            }
-        }
+        Some(item)
     }
 }
 
@@ -96,7 +90,7 @@ impl<D: Data> Drop for Prefetch<D> {
         // First close the channel, which ends the thread.
         self.batches = None;
         if let Some(thread) = self.thread.take() {
-            // A panic does not matter here: its batch was not requested.
+            // Panics were caught in the thread.
             let _ = thread.join();
         }
     }

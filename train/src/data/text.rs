@@ -1,6 +1,6 @@
 //! Text files, and the texts of files of records.
 
-use grove_files::note_once;
+use grove_files::{FileError, note_once};
 use std::path::{Path, PathBuf};
 
 use super::{
@@ -35,7 +35,7 @@ pub fn read_documents(paths: &[impl AsRef<Path>], text_column: &str) -> Result<V
 /// Returns the `.txt` files of a folder, or its files of records.
 fn files_with_text(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     let listed = std::fs::read_dir(directory).and_then(|items| items.map(|item| Ok(item?.path())).collect());
-    let files: Vec<PathBuf> = listed.map_err(DataError::io("list", directory))?;
+    let files: Vec<PathBuf> = listed.map_err(FileError::io("list", directory))?;
     let (mut records, others): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| is_record_file(file));
     let (mut texts, others): (Vec<_>, Vec<_>) =
         others.into_iter().partition(|file| file.extension().is_some_and(|extension| extension == "txt"));
@@ -132,10 +132,10 @@ pub fn read_text(path: impl AsRef<Path>) -> Result<String, DataError> {
     let path = path.as_ref();
     let not_text = |reason: &str| DataError::NotText { file: path.into(), reason: reason.into() };
     // Refuse only directories: a pipe, such as a shell's `<(…)`, is a valid source of text.
-    if std::fs::metadata(path).map_err(DataError::io("open", path))?.is_dir() {
+    if std::fs::metadata(path).map_err(FileError::io("open", path))?.is_dir() {
         return Err(not_text("it is a directory; give one of the files in it"));
     }
-    let bytes = std::fs::read(path).map_err(DataError::io("read", path))?;
+    let bytes = std::fs::read(path).map_err(FileError::io("read", path))?;
     if bytes.is_empty() {
         return Err(not_text("it is empty; give a file with text in it"));
     }
@@ -146,7 +146,7 @@ pub fn read_text(path: impl AsRef<Path>) -> Result<String, DataError> {
 }
 
 /// Returns true if bytes begin with a byte order mark of UTF-16.
-fn is_utf16(bytes: &[u8]) -> bool {
+pub(super) fn is_utf16(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff])
 }
 

@@ -17,7 +17,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use grove_files::write_atomically;
+use grove_files::{FileError, write_atomically};
 use memmap2::Mmap;
 
 use super::DataError;
@@ -46,7 +46,7 @@ impl TokenFile {
     pub(super) fn open(path: &Path) -> Result<Self, DataError> {
         let not_tokens = |reason: &str| DataError::NotTokens { file: path.into(), reason: reason.into() };
         // Checked before opening, because opening a pipe blocks until another process opens it for writing.
-        let about = std::fs::metadata(path).map_err(DataError::io("open", path))?;
+        let about = std::fs::metadata(path).map_err(FileError::io("open", path))?;
         if !about.is_file() {
             let what = if about.is_dir() { "it is a directory" } else { "it is not a regular file" };
             return Err(not_tokens(&format!("{what}; give a file of tokens that grove wrote")));
@@ -54,10 +54,10 @@ impl TokenFile {
         if about.len() == 0 {
             return Err(not_tokens("it is empty; create it again"));
         }
-        let file = File::open(path).map_err(DataError::io("open", path))?;
+        let file = File::open(path).map_err(FileError::io("open", path))?;
         // SAFETY: the map is read-only, and `TokenStream::open` documents that no process may truncate the file while
         // it is mapped.
-        let map = unsafe { Mmap::map(&file) }.map_err(DataError::io("map", path))?;
+        let map = unsafe { Mmap::map(&file) }.map_err(FileError::io("map", path))?;
         let (width, count) = parse(&map, path)?;
         Ok(Self { path: path.into(), map, width, count })
     }

@@ -214,12 +214,6 @@ impl fmt::Debug for TokenStream {
     }
 }
 
-impl From<Vec<u32>> for TokenStream {
-    fn from(tokens: Vec<u32>) -> Self {
-        Self::new(tokens)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

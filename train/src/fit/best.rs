@@ -2,7 +2,7 @@ use grove_backend::Backend;
 use grove_tree::Tree;
 use std::path::PathBuf;
 
-use crate::{CheckpointManager, Result, RunLock, RunProgress};
+use crate::{CheckpointManager, Result, RunLock, RunProgress, checkpoint::ReadError};
 
 /// Best model so far, in memory and, if the run has a directory, on disk.
 pub(super) struct Best<M> {
@@ -32,18 +32,15 @@ impl<M> Best<M> {
     {
         let checkpoints = CheckpointManager::locked(directory, 1, lock.clone())?;
         let mut model = None;
-        let found = match progressed.best {
-            Some((step, _)) => Some((step, checkpoints.load_step(step, like, device)?)),
-            None => None,
-        };
-        match found {
+        match progressed.best.map(|(step, _)| (step, checkpoints.load_step(step, like, device))) {
             Some((step, Ok(best))) => {
                 model = Some(best);
                 checkpoints.retain(&[step])?;
             }
+            Some((_, Err(ReadError::Other(error)))) => return Err(error),
             // Replaced by the model of a later step, which the resumed run will reach again.
             Some(_) if checkpoints.list()?.iter().any(|(later, _)| *later > progressed.step) => {}
-            Some((step, Err(damage))) => {
+            Some((step, Err(ReadError::Damaged(damage)))) => {
                 remarks.push(format!("the best model so far, of step {step}, is lost: {damage}"));
                 (progressed.best, progressed.held_out_loss) = (None, None);
             }
@@ -60,7 +57,8 @@ impl<M> Best<M> {
     {
         if let Some(checkpoints) = &self.checkpoints {
             let needed: Vec<u64> = self.pinned.into_iter().chain([progressed.step]).collect();
-            checkpoints.save_among(model, progressed, &needed)?;
+            checkpoints.write(model, progressed)?;
+            checkpoints.retain(&needed)?;
         }
         self.model = Some(model.clone());
         Ok(())

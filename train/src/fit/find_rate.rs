@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::{
     Outcome, Result, StepOptions, TrainError,
+    arrays::scalar,
     data::{Data, Position, prefetch},
     train_step,
 };
@@ -147,7 +148,7 @@ where
         let (_, batch) = batch?;
         let metrics;
         (model, state, metrics) = step(model, state, &batch, key.fold_in(i as u32));
-        let loss = metrics.loss.val().into_data().iter::<f64>().next().unwrap_or(f64::NAN);
+        let loss = scalar(metrics.loss.val().into_data());
         curve.points.push((schedule.value(i), loss));
         if average.diverges(loss) {
             break;

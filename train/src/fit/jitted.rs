@@ -1,7 +1,7 @@
 use burn::tensor::Tensor;
 use grove_backend::{Autodiff, Backend};
 use grove_compile::{Traceable, Traced, jit};
-use grove_optim::GradientTransformation;
+use grove_optim::{GradientTransformation, device_of};
 use grove_transform::from_inner;
 use grove_tree::{Array, Filter, Key, Tree, filter, leaves};
 use std::{collections::BTreeSet, sync::Arc};
@@ -10,8 +10,8 @@ use super::{Evaluation, FitOptions, Fitted, run::fit_by};
 use crate::{
     Outcome, Result, StepOptions,
     data::Data,
-    gradients::{Gradients, RankPart, gradients, shared},
-    ranks,
+    gradients::{Gradients, RankPart, gradients},
+    ranks::scaled,
 };
 
 /// Type of a tree inside the loss of [`fit_jitted`]: traced, on the autodiff backend.
@@ -81,7 +81,7 @@ pub fn fit_jitted<B, M, T, D, X, A, L, O>(
     optimizer: &T,
     data: &Arc<D>,
     loss: JitLoss<A, L>,
-    evaluate: impl FnMut(&M) -> Result<Evaluation>,
+    mut evaluate: impl FnMut(&M) -> Result<Evaluation>,
     key: Key,
     options: &FitOptions<B>,
 ) -> Result<Fitted<M>>
@@ -106,31 +106,23 @@ where
     };
     let program = jit(|(model, batch, key, factor): (M::OnTraced, X::OnTraced, Key, Option<Array<Traced, 1>>)| {
         let Gradients { grads, successor, measured: (loss, others), .. } =
-            gradients(&model, &loss, &batch, key, &step, factor.as_ref(), None);
+            gradients(&model, &loss, &batch, key, &step, factor.as_ref(), &RankPart::default());
         (grads, successor, loss, others)
     });
-    let gradients =
-        |model: &M, batch: &D::Batch, key: Key, factor: Option<&Array<B, 1>>, part: Option<RankPart<'_>>| {
-            let (batch, weight) = arrays(model, batch, key);
-            let (share, weight) = shared(Some(weight), part);
-            // Scale the loss, not the gradient, because layers all-reduce gradients inside the backward pass.
-            let factor = match (factor, share) {
-                (factor, 1.0) => factor.cloned(),
-                (Some(factor), share) => Some(Array::new(factor.val().mul_scalar(share))),
-                (None, share) => Some(share_of(model, share)),
-            };
-            let (grads, successor, loss, others) = program.call::<B>((model.clone(), batch, key, factor));
-            let (grads, measured) = match share {
-                1.0 => (grads, (loss, others)),
-                share => ranks::scaled(grads, (loss, others), share),
-            };
-            Gradients { grads, successor, measured, weight, sums: None }
+    let gradients = |model: &M, batch: &D::Batch, key: Key, factor: Option<&Array<B, 1>>, part: &RankPart| {
+        let (batch, weight) = arrays(model, batch, key);
+        let (share, weight) = part.share(Some(weight));
+        // Scale the loss, not the gradient, because layers all-reduce gradients inside the backward pass.
+        let factor = match (factor, share) {
+            (factor, 1.0) => factor.cloned(),
+            (Some(factor), share) => Some(Array::new(factor.val().mul_scalar(share))),
+            (None, share) => {
+                Some(Array::new(Tensor::from_floats([share as f32], &device_of(model).unwrap_or_default())))
+            }
         };
-    fit_by(model, optimizer, data, gradients, evaluate, key, options)
-}
-
-/// Returns the share of a rank as an array on the device of its model.
-fn share_of<B: Backend, M: Tree<B>>(model: &M, share: f64) -> Array<B, 1> {
-    let device = leaves(model).iter().find_map(|(_, leaf)| leaf.device()).unwrap_or_default();
-    Array::new(Tensor::from_floats([share as f32], &device))
+        let (grads, successor, loss, others) = program.call::<B>((model.clone(), batch, key, factor));
+        let (grads, measured) = scaled(grads, (loss, others), share);
+        Gradients { grads, successor, measured, weight, sums: None }
+    };
+    fit_by(model, optimizer, data, &gradients, &mut evaluate, key, options)
 }

@@ -4,10 +4,17 @@ use std::{
     str::FromStr,
 };
 
-/// Metrics for which a greater value is better.
-const GREATER_IS_BETTER: [&str; 5] = ["accuracy", "macro_f1", "micro_f1", "top5", "pearson"];
-/// Metrics for which a lower value is better.
-const LOWER_IS_BETTER: [&str; 3] = ["loss", "perplexity", "mae"];
+/// Known metrics: the name, its description, and the choice of the best model by it.
+const METRICS: [(&str, &str, fn(&'static str) -> KeepModel); 8] = [
+    ("loss", "loss", KeepModel::Lowest),
+    ("perplexity", "perplexity", KeepModel::Lowest),
+    ("mae", "mean absolute error", KeepModel::Lowest),
+    ("accuracy", "accuracy", KeepModel::Greatest),
+    ("macro_f1", "macro F1", KeepModel::Greatest),
+    ("micro_f1", "micro F1", KeepModel::Greatest),
+    ("top5", "top-5 accuracy", KeepModel::Greatest),
+    ("pearson", "Pearson correlation", KeepModel::Greatest),
+];
 
 /// Model that a run keeps: the one with the best evaluation, or the last one. Corresponds to transformers'
 /// `metric_for_best_model` and `greater_is_better`.
@@ -53,14 +60,8 @@ impl KeepModel {
     /// Describes why a model was kept, such as `the lowest held-out loss`.
     pub(super) fn reason(self) -> String {
         let superlative = if matches!(self, Self::Greatest(_)) { "greatest" } else { "lowest" };
-        let metric = match self.metric() {
-            "macro_f1" => "macro F1",
-            "micro_f1" => "micro F1",
-            "mae" => "mean absolute error",
-            "pearson" => "Pearson correlation",
-            "top5" => "top-5 accuracy",
-            other => other,
-        };
+        let known = METRICS.iter().find(|(name, ..)| *name == self.metric());
+        let metric = known.map_or(self.metric(), |(_, description, _)| description);
         format!("the {superlative} held-out {metric}")
     }
 }
@@ -90,15 +91,11 @@ impl FromStr for KeepModel {
             return Ok(Self::Last);
         }
         let metric = text.strip_prefix("best:").unwrap_or_default();
-        let named = |names: &[&'static str]| names.iter().copied().find(|name| *name == metric);
-        match (named(&LOWER_IS_BETTER), named(&GREATER_IS_BETTER)) {
-            (Some(metric), _) => Ok(Self::Lowest(metric)),
-            (_, Some(metric)) => Ok(Self::Greatest(metric)),
-            _ => Err(format!(
-                "give last, or best: and a metric, such as best:loss; the metrics are {}",
-                [&LOWER_IS_BETTER[..], &GREATER_IS_BETTER[..]].concat().join(", ")
-            )),
-        }
+        let known = METRICS.iter().find(|(name, ..)| *name == metric);
+        known.map(|(name, _, best_by)| best_by(name)).ok_or_else(|| {
+            let names = METRICS.map(|(name, ..)| name).join(", ");
+            format!("give last, or best: and a metric, such as best:loss; the metrics are {names}")
+        })
     }
 }
 

@@ -150,25 +150,25 @@ impl<B: Backend> Default for FitOptions<B> {
 impl<B: Backend> FitOptions<B> {
     /// Checks the options and returns the number of steps.
     pub(super) fn steps(&self, batches_per_epoch: usize) -> Result<u64> {
-        let wrong = |what: &str| Err(TrainError::Options(what.to_owned()));
+        let invalid = |what: &str| Err(TrainError::Options(what.to_owned()));
         if self.accumulate == 0 {
-            return wrong("0 batches a step: at least 1 must be accumulated");
+            return invalid("0 batches a step: at least 1 must be accumulated");
         }
         if self.log_every == 0 || self.checkpoint_every == 0 {
-            return wrong("0 steps between records or checkpoints: at least 1 is needed");
+            return invalid("0 steps between records or checkpoints: at least 1 is needed");
         }
         if let Some(decay) = self.ema
             && !(0.0..1.0).contains(&decay)
         {
-            return wrong(&format!("the moving average's decay is {decay}; it must be at least 0 and less than 1"));
+            return invalid(&format!("the moving average's decay is {decay}; it must be at least 0 and less than 1"));
         }
         if self.patience.is_some() && self.evaluate_every == 0 {
-            return wrong("early stopping needs evaluations: set `evaluate_every`");
+            return invalid("early stopping needs evaluations: set `evaluate_every`");
         }
         if let (Some(lock), Some(directory)) = (&self.lock, &self.directory)
             && lock.directory() != directory
         {
-            return wrong(&format!(
+            return invalid(&format!(
                 "`lock` belongs to {}, but `directory` is {}: use the lock of the directory",
                 lock.directory().display(),
                 directory.display()
@@ -197,16 +197,16 @@ impl RunDuration {
     /// # Errors
     /// [`TrainError::Options`] if the number of steps or epochs is not positive.
     pub fn steps(self, batches_per_epoch: usize, accumulate: usize) -> Result<u64> {
-        let wrong = |what: String| Err(TrainError::Options(what));
+        let invalid = |what: String| Err(TrainError::Options(what));
         match self {
-            Self::Steps(0) => wrong("0 steps: there is nothing to train".into()),
+            Self::Steps(0) => invalid("0 steps: there is nothing to train".into()),
             Self::Steps(steps) => Ok(steps),
             Self::Epochs(epochs) if epochs.is_finite() && epochs > 0.0 => {
                 // A rounding error must not add a step.
                 let steps = epochs * batches_per_epoch as f64 / accumulate.max(1) as f64 - 1e-9;
                 Ok((steps.ceil() as u64).max(1))
             }
-            Self::Epochs(epochs) => wrong(format!("{epochs} epochs: the number must be greater than 0")),
+            Self::Epochs(epochs) => invalid(format!("{epochs} epochs: the number must be greater than 0")),
         }
     }
 }

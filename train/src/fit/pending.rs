@@ -1,6 +1,5 @@
 //! Metrics that are being copied from the device.
 
-use burn::tensor::TensorData;
 use grove_backend::{Backend, PendingRead, ops};
 use grove_tree::Array;
 
@@ -30,9 +29,4 @@ impl Pending {
             factor: factor.map(start),
         }
     }
-}
-
-/// Returns the first element as f64.
-pub(super) fn first(values: &TensorData) -> f64 {
-    values.iter::<f64>().next().unwrap_or(f64::NAN)
 }

@@ -1,6 +1,4 @@
 use grove_backend::{Autodiff, Backend};
-use grove_distributed::Communicator;
-use grove_layers::sync_batch_norm;
 use grove_optim::{GradientTransformation, all_finite, global_norm};
 use grove_tree::{Array, Key, Tree, filter};
 use std::{
@@ -10,18 +8,16 @@ use std::{
 };
 
 use super::{
-    Ended, Evaluation, FitOptions, Fitted, KeepModel, TrainState,
-    begin::RunSetup,
-    best::Best,
-    logs::Logs,
-    pending::{Pending, first},
+    Ended, Evaluation, FitOptions, Fitted, KeepModel, TrainState, begin::RunSetup, best::Best, logs::Logs,
+    pending::Pending,
 };
 use crate::{
     CheckpointManager, Outcome, Result, RunLock, RunProgress, TrainError,
+    arrays::scalar,
     data::{Data, Parts, Position, prefetch},
     ema::ema_model,
-    gradients::{Gradients, RankPart, gradients},
-    ranks::{agree, is_divided, only_present, same_evaluation, same_model, same_state, whole},
+    gradients::{GradientFn, RankPart, gradients},
+    ranks::{Ranks, only_present},
 };
 
 /// Trains a model, with evaluations, checkpoints and logs, until all steps are done, evaluations stop improving, or the
@@ -72,7 +68,7 @@ pub fn fit<B, M, T, D, O>(
     optimizer: &T,
     data: &Arc<D>,
     loss_fn: impl Fn(M::On<Autodiff<B>>, &D::Batch, Key) -> O,
-    evaluate: impl FnMut(&M) -> Result<Evaluation>,
+    mut evaluate: impl FnMut(&M) -> Result<Evaluation>,
     key: Key,
     options: &FitOptions<B>,
 ) -> Result<Fitted<M>>
@@ -83,19 +79,19 @@ where
     D: Data,
     O: Into<Outcome<B, M>>,
 {
-    let gradients = |model: &M, batch: &D::Batch, key, factor: Option<&Array<B, 1>>, part: Option<RankPart<'_>>| {
+    let gradients = |model: &M, batch: &D::Batch, key, factor: Option<&Array<B, 1>>, part: &RankPart| {
         gradients(model, &loss_fn, batch, key, &options.step, factor, part)
     };
-    fit_by(model, optimizer, data, gradients, evaluate, key, options)
+    fit_by(model, optimizer, data, &gradients, &mut evaluate, key, options)
 }
 
-/// [`fit`] with a function that computes the gradients of the loss of a batch, times a factor if there is one.
+/// [`fit`] with a function that computes gradients.
 pub(super) fn fit_by<B, M, T, D>(
     model: M,
     optimizer: &T,
     data: &Arc<D>,
-    gradients: impl Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>, Option<RankPart<'_>>) -> Gradients<B, M>,
-    evaluate: impl FnMut(&M) -> Result<Evaluation>,
+    gradients: &GradientFn<'_, B, M, D::Batch>,
+    evaluate: &mut dyn FnMut(&M) -> Result<Evaluation>,
     key: Key,
     options: &FitOptions<B>,
 ) -> Result<Fitted<M>>
@@ -107,86 +103,75 @@ where
 {
     let batches_per_epoch = data.batches_per_epoch();
     let steps = options.steps(batches_per_epoch)?;
-    let ranks = &options.ranks;
-    let silent;
-    let options = match ranks.rank() {
-        0 => options,
-        _ => {
-            silent = FitOptions { directory: None, lock: None, progress: false, sinks: Vec::new(), ..options.clone() };
-            &silent
-        }
+    let options = &match options.ranks.rank() {
+        0 => options.clone(),
+        _ => FitOptions { directory: None, lock: None, progress: false, sinks: Vec::new(), ..options.clone() },
     };
-    let model = match ranks.is_shared() {
-        true => {
-            agree(&model, (steps, batches_per_epoch), key.words(), options);
-            sync_batch_norm(model, ranks)
-        }
-        false => model,
-    };
-    // Arrays of the optimizer state that this rank owns.
+    let ranks = Ranks::new(&options.ranks);
+    let model = ranks.begin(model, (steps, batches_per_epoch), key, options);
+    // Arrays of a sharded optimizer state that this rank owns.
     let mut own = None;
     let init = |trained: &M| {
         let state = optimizer.init(trained);
-        if !ranks.is_shared() || !is_divided(&state, ranks) {
+        if !ranks.is_sharded(&state) {
             return state;
         }
         own = Some(state.clone());
-        whole(state, trained, ranks)
+        ranks.whole(state, trained)
     };
-    let RunSetup { mut state, mut progressed, checkpoints, kept, best, remarks, lock } =
+    let RunSetup { state, progressed, checkpoints, newest, best, remarks, lock } =
         RunSetup::new(model, init, key, batches_per_epoch, options)?;
-    if ranks.is_shared() {
-        let failed = |error: serde_json::Error| TrainError::Options(format!("the progress of the run: {error}"));
-        (state, progressed) = same_state(state, progressed, ranks).map_err(failed)?;
-    }
-    let is_divided = own.is_some();
+    let (mut state, progressed) = ranks.same_state(state, progressed)?;
+    let is_sharded = own.is_some();
     if let Some(own) = own {
         state.optimizer = only_present(state.optimizer, &own);
     }
     let run = Run {
         optimizer,
+        data,
         gradients,
         evaluate,
         options,
+        ranks,
         steps,
-        batches_per_epoch,
         checkpoints,
-        kept,
+        newest,
         best,
         logs: Logs::open(options, steps, &progressed, &remarks)?,
         pending: None,
         stopping: false,
-        is_divided,
+        is_sharded,
         begun: Instant::now(),
         before: progressed.seconds,
         progressed,
         remarks,
         _lock: lock,
     };
-    run.train(state, data)
+    run.train(state)
 }
 
 /// A run in progress. Its arrays are passed by value and not stored here: the optimizer then has the only handles and
 /// can reuse their memory.
-pub(super) struct Run<'a, B: Backend, M, T, L, E> {
+pub(super) struct Run<'a, B: Backend, M: Tree<B>, T, D: Data> {
     pub(super) optimizer: &'a T,
-    pub(super) gradients: L,
-    evaluate: E,
+    data: &'a Arc<D>,
+    pub(super) gradients: &'a GradientFn<'a, B, M, D::Batch>,
+    evaluate: &'a mut dyn FnMut(&M) -> Result<Evaluation>,
     pub(super) options: &'a FitOptions<B>,
+    pub(super) ranks: Ranks,
     steps: u64,
-    batches_per_epoch: usize,
     pub(super) progressed: RunProgress,
     checkpoints: Option<CheckpointManager>,
     /// Step and path of the newest checkpoint.
-    kept: Option<(u64, PathBuf)>,
+    newest: Option<(u64, PathBuf)>,
     best: Best<M>,
     pub(super) logs: Logs,
     /// Metrics of the last step, which may not be computed yet.
     pub(super) pending: Option<Pending>,
-    /// With several ranks: true if one of them was asked to stop.
+    /// True if one of several ranks was asked to stop.
     pub(super) stopping: bool,
     /// True if the optimizer state is sharded.
-    is_divided: bool,
+    is_sharded: bool,
     pub(super) begun: Instant,
     /// Training time in seconds before this process.
     pub(super) before: f64,
@@ -198,19 +183,15 @@ pub(super) struct Run<'a, B: Backend, M, T, L, E> {
 /// The arrays of a run.
 pub(super) type State<B, M, T> = TrainState<B, M, <T as GradientTransformation<B, M>>::State>;
 
-impl<B, M, T, L, E> Run<'_, B, M, T, L, E>
+impl<B, M, T, D> Run<'_, B, M, T, D>
 where
     B: Backend,
     M: Tree<B>,
     T: GradientTransformation<B, M>,
-    E: FnMut(&M) -> Result<Evaluation>,
+    D: Data,
 {
-    fn train<D: Data>(mut self, mut state: State<B, M, T>, data: &Arc<D>) -> Result<Fitted<M>>
-    where
-        L: Fn(&M, &D::Batch, Key, Option<&Array<B, 1>>, Option<RankPart<'_>>) -> Gradients<B, M>,
-    {
-        let ranks = self.options.ranks.clone();
-        let parts = Arc::new(Parts::new(data.clone(), &ranks));
+    fn train(mut self, mut state: State<B, M, T>) -> Result<Fitted<M>> {
+        let parts = Arc::new(Parts::new(self.data.clone(), self.ranks.communicator()));
         let mut batches = prefetch(parts, self.progressed.position, 2);
         let mut ended = Ended::Finished;
         while self.progressed.step < self.steps {
@@ -231,21 +212,17 @@ where
         }
         self.save(&state)?;
         self.logs.flush()?;
-        let best = match ranks.is_shared() {
-            true => same_model(self.best.into_model(), &state.model, &ranks),
-            false => self.best.into_model(),
-        };
-        let alone = |model: M| if ranks.is_shared() { sync_batch_norm(model, &Communicator::single()) } else { model };
+        let best = self.ranks.same_model(self.best.into_model(), &state.model).map(|model| self.ranks.end(model));
         Ok(Fitted {
-            best: best.map(alone).zip(self.progressed.best).map(|(model, (step, value))| (model, step, value)),
+            best: best.zip(self.progressed.best).map(|(model, (step, value))| (model, step, value)),
             kept: self.options.keep_model,
             held_out_loss: self.progressed.held_out_loss,
-            ema: state.ema.map(|average| alone(ema_model(average, &state.model))),
-            model: alone(state.model),
+            ema: state.ema.map(|average| self.ranks.end(ema_model(average, &state.model))),
+            model: self.ranks.end(state.model),
             steps: self.progressed.step,
             skipped: self.progressed.skipped,
             seconds: self.progressed.seconds,
-            ranks: ranks.size(),
+            ranks: self.options.ranks.size(),
             ended,
             remarks: self.remarks,
         })
@@ -254,15 +231,15 @@ where
     /// True if the run ends before the next step. Several ranks stop together, after the step in which one of them is
     /// asked to.
     fn is_to_stop(&self) -> bool {
-        if self.options.ranks.is_shared() { self.stopping } else { self.told_to_stop() }
+        if self.ranks.is_shared() { self.stopping } else { self.stop_requested() }
     }
 
-    pub(super) fn told_to_stop(&self) -> bool {
+    pub(super) fn stop_requested(&self) -> bool {
         self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     pub(super) fn not_finite(&self, what: &'static str, value: f64, step: u64) -> TrainError {
-        let kept = self.kept.as_ref().map(|(_, path)| path.clone());
+        let kept = self.newest.as_ref().map(|(_, path)| path.clone());
         TrainError::NotFinite { what, value, step, skipped: self.progressed.skipped_in_a_row, kept }
     }
 
@@ -288,7 +265,7 @@ where
     /// Number of passes over the data so far.
     fn epoch(&self) -> f64 {
         let Position { epoch, batch } = self.progressed.position;
-        epoch as f64 + batch as f64 / self.batches_per_epoch.max(1) as f64
+        epoch as f64 + batch as f64 / self.data.batches_per_epoch().max(1) as f64
     }
 
     fn record(&mut self) -> Result<()> {
@@ -300,9 +277,7 @@ where
         let begun = Instant::now();
         let average = state.ema.clone().map(|average| ema_model(average, &state.model));
         let model = average.as_ref().unwrap_or(&state.model);
-        let evaluation = (self.evaluate)(model)?;
-        let ranks = &self.options.ranks;
-        let evaluation = if ranks.is_shared() { same_evaluation(evaluation, ranks) } else { evaluation };
+        let evaluation = self.ranks.same_evaluation((self.evaluate)(model)?);
         let keep = self.options.keep_model;
         let (loss, value) = (evaluation.get("loss").copied(), evaluation.get(keep.metric()).copied());
         if value.is_none() && (self.options.patience.is_some() || keep.metric() != "loss") {
@@ -337,11 +312,11 @@ where
     fn save(&mut self, state: &State<B, M, T>) -> Result<()> {
         let step = self.progressed.step;
         // Only rank 0 knows whether it has this checkpoint already, so all ranks gather.
-        let gathered = self.is_divided.then(|| {
-            let optimizer = whole(state.optimizer.clone(), &state.model, &self.options.ranks);
+        let gathered = self.is_sharded.then(|| {
+            let optimizer = self.ranks.whole(state.optimizer.clone(), &state.model);
             TrainState { optimizer, ..state.clone() }
         });
-        if self.kept.as_ref().is_some_and(|(kept, _)| *kept == step) {
+        if self.newest.as_ref().is_some_and(|(newest, _)| *newest == step) {
             return Ok(());
         }
         let begun = Instant::now();
@@ -350,7 +325,7 @@ where
         // Flush the logs first: a checkpoint implies that all records up to its step are on disk.
         self.logs.flush()?;
         let path = checkpoints.save(gathered.as_ref().unwrap_or(state), &self.progressed)?;
-        self.kept = Some((step, path));
+        self.newest = Some((step, path));
         self.best.checkpointed(&self.progressed)?;
         self.logs.pause(begun.elapsed());
         Ok(())
@@ -364,11 +339,7 @@ where
         if finite {
             return Ok(());
         }
-        let norm = global_norm(&trained).map_or(f64::NAN, |norm| number(&Array::new(norm)));
+        let norm = global_norm(&trained).map_or(f64::NAN, |norm| scalar(norm.into_data()));
         Err(self.not_finite("norm of the parameters", norm, self.progressed.step))
     }
-}
-
-fn number<B: Backend>(value: &Array<B, 1>) -> f64 {
-    first(&value.val().into_data())
 }

@@ -4,6 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use grove_files::FileError;
+
 use crate::log::LogError;
 
 /// File to which pieces are appended, each completely or not at all.
@@ -19,8 +21,8 @@ pub(crate) struct AppendFile {
 impl AppendFile {
     /// Opens the file for appending; `options` determines whether it may or must be created.
     pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> Result<Self, LogError> {
-        let file = options.append(true).open(path).map_err(LogError::io("open", path))?;
-        let length = file.metadata().map_err(LogError::io("open", path))?.len();
+        let file = options.append(true).open(path).map_err(FileError::io("open", path))?;
+        let length = file.metadata().map_err(FileError::io("open", path))?.len();
         Ok(Self { file, path: path.into(), length })
     }
 
@@ -30,7 +32,7 @@ impl AppendFile {
         if let Err(error) = self.file.write_all(piece) {
             // If this fails too, nothing can be done; the first error has the cause.
             let _ = self.file.set_len(self.length);
-            return Err(LogError::io("write", &self.path)(error));
+            return Err(FileError::io("write", &self.path)(error).into());
         }
         self.length += piece.len() as u64;
         Ok(())
@@ -38,7 +40,7 @@ impl AppendFile {
 
     /// Flushes to the device, so that the appended pieces survive a power failure.
     pub(crate) fn sync(&self) -> Result<(), LogError> {
-        self.file.sync_data().map_err(LogError::io("write", &self.path))
+        Ok(self.file.sync_data().map_err(FileError::io("write", &self.path))?)
     }
 
     /// Path of the file.
@@ -49,13 +51,9 @@ impl AppendFile {
 
 /// Creates a directory and its parents.
 pub(crate) fn make_directory(path: &Path) -> Result<(), LogError> {
-    // A path such as `metrics.jsonl` has the empty path as its parent.
-    if path.as_os_str().is_empty() {
-        return Ok(());
-    }
     // The system's error for a file in the way is "File exists", which is misleading.
     if let Some(file) = path.ancestors().find(|part| part.exists()).filter(|part| !part.is_dir()) {
         return Err(LogError::NotADirectory { path: file.into() });
     }
-    std::fs::create_dir_all(path).map_err(LogError::io("make directory", path))
+    Ok(std::fs::create_dir_all(path).map_err(FileError::io("make directory", path))?)
 }

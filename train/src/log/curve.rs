@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use grove_files::write_atomically;
+use grove_files::write_text;
 
 use crate::log::plot::Plot;
 use crate::log::series::Series;
@@ -104,7 +104,7 @@ impl LossCurve {
         let svg = Plot { title, log_y: *log_y, curves, rate, perplexity: *perplexity }
             .svg()
             .map_err(|reason| LogError::Plot { path: path.clone(), reason })?;
-        write_atomically(path, |writer| writer.write_all(svg.as_bytes()))?;
+        write_text(path, &svg)?;
         self.stale = false;
         Ok(())
     }

@@ -55,11 +55,3 @@ impl std::fmt::Debug for LogError {
         std::fmt::Display::fmt(self, f)
     }
 }
-
-impl LogError {
-    /// Returns a function for `map_err` on an operation of `std::io`: `.map_err(LogError::io("open", path))`.
-    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let named = FileError::io(action, path);
-        move |source| named(source).into()
-    }
-}

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use grove_files::write_atomically;
+use grove_files::{FileError, directory_of, write_atomically};
 
 use crate::log::append::{AppendFile, make_directory};
 use crate::log::{LogError, Record, Sink};
@@ -28,8 +28,8 @@ impl MetricsFile {
     /// [`LogError::Io`] and [`LogError::NotADirectory`].
     pub fn create(path: impl AsRef<Path>) -> Result<Self, LogError> {
         let path = path.as_ref();
-        make_directory(path.parent().unwrap_or(Path::new("")))?;
-        File::create(path).map_err(LogError::io("create", path))?;
+        make_directory(directory_of(path))?;
+        File::create(path).map_err(FileError::io("create", path))?;
         Ok(Self { file: AppendFile::open(path, &mut File::options())? })
     }
 
@@ -44,7 +44,7 @@ impl MetricsFile {
     /// [`LogError::Io`] and [`LogError::NotADirectory`].
     pub fn resume(path: impl AsRef<Path>, step: u64) -> Result<(Self, Vec<Record>), LogError> {
         let path = path.as_ref();
-        if !path.try_exists().map_err(LogError::io("open", path))? {
+        if !path.try_exists().map_err(FileError::io("open", path))? {
             return Ok((Self::create(path)?, Vec::new()));
         }
         let (mut text, mut records) = (Vec::new(), Vec::new());
@@ -72,7 +72,7 @@ impl Sink for MetricsFile {
             return Err(LogError::ReservedName { step: record.step, name: name.into() });
         }
         let mut line = serde_json::to_vec(record)
-            .map_err(|error| LogError::io("write", self.file.path())(std::io::Error::other(error)))?;
+            .map_err(|error| FileError::io("write", self.file.path())(std::io::Error::other(error)))?;
         line.push(b'\n');
         self.file.append(&line)
     }
@@ -95,7 +95,7 @@ pub fn read_metrics(path: impl AsRef<Path>) -> Result<Vec<Record>, LogError> {
 
 /// Calls `each` with every line, without its line end, and its record.
 fn each_record(path: &Path, mut each: impl FnMut(&[u8], Record)) -> Result<(), LogError> {
-    let mut reader = BufReader::new(File::open(path).map_err(LogError::io("open", path))?);
+    let mut reader = BufReader::new(File::open(path).map_err(FileError::io("open", path))?);
     let bad = |line, reason| LogError::BadLine { path: path.into(), line, reason };
     let mut bytes = Vec::new();
     for line in 1.. {
@@ -103,7 +103,7 @@ fn each_record(path: &Path, mut each: impl FnMut(&[u8], Record)) -> Result<(), L
         match reader.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut bytes) {
             Ok(0) => break,
             Ok(_) => {}
-            Err(error) => return Err(LogError::io("read", path)(error)),
+            Err(error) => return Err(FileError::io("read", path)(error).into()),
         }
         // A line and its end are written in one call, so a line without an end was cut off by a killed run, a full disk
         // or a power failure (which can leave zeros).

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Serialize,
+    de::{Error, Unexpected},
+};
+use serde_json::Value;
 
 /// Mean training loss since the previous record.
 pub const TRAIN_LOSS: &str = "train/loss";
@@ -74,42 +78,24 @@ impl Serialize for Number {
     }
 }
 
+/// Description of a number in JSON, for errors.
+const EXPECTED: &str = "a number, \"NaN\", \"Infinity\" or \"-Infinity\"";
+
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Number;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number, \"NaN\", \"Infinity\" or \"-Infinity\"")
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<Number, E> {
-                Ok(Number(value))
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Number, E> {
-                Ok(Number(value as f64))
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<Number, E> {
-                Ok(Number(value as f64))
-            }
-
-            fn visit_unit<E>(self) -> Result<Number, E> {
-                Ok(Number(f64::NAN))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Number, E> {
-                match text {
-                    "NaN" => Ok(Number(f64::NAN)),
-                    "Infinity" => Ok(Number(f64::INFINITY)),
-                    "-Infinity" => Ok(Number(f64::NEG_INFINITY)),
-                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
-                }
-            }
+        match Value::deserialize(deserializer)? {
+            Value::Null => Ok(Self(f64::NAN)),
+            Value::Number(number) => Ok(Self(number.as_f64().unwrap_or(f64::NAN))),
+            Value::String(text) => match &*text {
+                "NaN" => Ok(Self(f64::NAN)),
+                "Infinity" => Ok(Self(f64::INFINITY)),
+                "-Infinity" => Ok(Self(f64::NEG_INFINITY)),
+                text => Err(D::Error::invalid_value(Unexpected::Str(text), &EXPECTED)),
+            },
+            Value::Bool(value) => Err(D::Error::invalid_type(Unexpected::Bool(value), &EXPECTED)),
+            Value::Array(_) => Err(D::Error::invalid_type(Unexpected::Seq, &EXPECTED)),
+            Value::Object(_) => Err(D::Error::invalid_type(Unexpected::Map, &EXPECTED)),
         }
-        deserializer.deserialize_any(Visitor)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Tables of text.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 use indicatif::HumanCount;
 
@@ -55,15 +54,11 @@ pub fn records_table(records: &[Record], names: &[&str]) -> String {
     let widths: Vec<usize> = (0..names.len() + 2)
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
-    let mut table = String::new();
-    for (i, row) in rows.iter().enumerate() {
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Writing to a string cannot fail.
-            let _ = write!(table, "{}{cell:>width$}", if column > 0 { "  " } else { "" });
-        }
-        table.push_str(if i + 1 < rows.len() { "\n" } else { "" });
-    }
-    table
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+        cells.join("  ")
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Formats a value with about five digits.

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use grove_files::FileError;
+
 use crate::log::append::{AppendFile, make_directory};
 use crate::log::event::{Event, FILE_VERSION, SessionLog, Status, Summary, Value, What, frame};
 use crate::log::{LogError, Record, Sink};
@@ -87,8 +89,8 @@ impl Sink for TensorBoard {
 /// clock is behind.
 fn next_path(directory: &Path) -> Result<PathBuf, LogError> {
     let mut seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    for entry in std::fs::read_dir(directory).map_err(LogError::io("list", directory))? {
-        let name = entry.map_err(LogError::io("list", directory))?.file_name();
+    for entry in std::fs::read_dir(directory).map_err(FileError::io("list", directory))? {
+        let name = entry.map_err(FileError::io("list", directory))?.file_name();
         let earlier = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).and_then(|rest| rest.split('.').next());
         // Ten digits suffice until the year 2286; a longer number is not a time.
         if let Some(earlier) = earlier.filter(|text| text.len() == 10).and_then(|text| text.parse::<u64>().ok()) {

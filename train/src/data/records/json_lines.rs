@@ -1,5 +1,6 @@
 //! JSON Lines: an object on each line.
 
+use grove_files::FileError;
 use serde_json::Value as Json;
 use std::{
     fs::File,
@@ -22,7 +23,7 @@ pub(super) struct JsonLines {
 
 impl JsonLines {
     pub(super) fn open(file: &Path, columns: &[&str]) -> Result<Self, DataError> {
-        let opened = File::open(file).map_err(|error| cannot_read(file, &error))?;
+        let opened = File::open(file).map_err(FileError::io("read", file))?;
         Ok(Self {
             file: Arc::new(file.to_owned()),
             lines: BufReader::new(opened),
@@ -37,7 +38,7 @@ impl JsonLines {
         loop {
             self.line.clear();
             let read = self.lines.read_until(b'\n', &mut self.line);
-            if read.map_err(|error| cannot_read(&self.file, &error))? == 0 {
+            if read.map_err(|error| FileError::io("read", &*self.file)(error))? == 0 {
                 return Ok(false);
             }
             self.number += 1;
@@ -48,6 +49,15 @@ impl JsonLines {
                 return Ok(true);
             }
         }
+    }
+
+    fn record(&mut self) -> Result<Option<Record>, DataError> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        let place = Place::line(&self.file, self.number);
+        let values = self.values().map_err(|reason| place.error(reason))?;
+        Ok(Some(Record { place, values, cells: vec![] }))
     }
 
     fn values(&self) -> Result<Vec<Value>, String> {
@@ -61,24 +71,11 @@ impl Iterator for JsonLines {
     type Item = Result<Record, DataError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.advance() {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(error) => return Some(Err(error)),
-        }
-        let place = Place::line(&self.file, self.number);
-        Some(match self.values() {
-            Ok(values) => Ok(Record { place, values, cells: vec![] }),
-            Err(reason) => Err(place.error(reason)),
-        })
+        self.record().transpose()
     }
 }
 
-impl Records for JsonLines {
-    fn header(&self) -> &[String] {
-        &[]
-    }
-}
+impl Records for JsonLines {}
 
 fn field(object: &Json, name: &str) -> Result<Value, String> {
     match object.get(name) {
@@ -88,8 +85,4 @@ fn field(object: &Json, name: &str) -> Result<Value, String> {
             Err(format!("there is no field \"{name}\"; the record has: {}", known.join(", ")))
         }
     }
-}
-
-pub(super) fn cannot_read(file: &Path, error: &std::io::Error) -> DataError {
-    DataError::other(format!("cannot read {}: {error}", file.display()))
 }

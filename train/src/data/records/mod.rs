@@ -21,7 +21,7 @@ mod value;
 
 use std::path::Path;
 
-use super::DataError;
+use super::{DataError, text::is_utf16};
 
 pub use place::Place;
 pub use value::Value;
@@ -40,13 +40,14 @@ pub struct Record {
 /// The records of a file in order. After an error the iterator may end.
 pub trait Records: Iterator<Item = Result<Record, DataError>> {
     /// Column names of a delimited table with a header; empty for other files.
-    fn header(&self) -> &[String];
+    fn header(&self) -> &[String] {
+        &[]
+    }
 
     /// Names of all classes of a column, in their order, if the file has them.
     ///
     /// - `index`: index of the column in the request to [`open`]
-    fn classes(&self, index: usize) -> Option<&[String]> {
-        let _ = index;
+    fn classes(&self, _index: usize) -> Option<&[String]> {
         None
     }
 }
@@ -106,8 +107,7 @@ fn extension(file: &Path) -> &str {
 fn utf8(bytes: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
-        // Byte order marks of UTF-16.
-        let encoding = if matches!(bytes[at..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) { "UTF-16" } else { "ISO-8859-1" };
+        let encoding = if is_utf16(&bytes[at..]) { "UTF-16" } else { "ISO-8859-1" };
         format!(
             "0x{:02x} after \"{}\" is not UTF-8; convert the file from the encoding it has, such as `iconv -f {encoding} \
              -t UTF-8`",

@@ -1,13 +1,14 @@
 //! Delimited tables, such as CSV and TSV.
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
+use grove_files::FileError;
 use std::{
     io::Cursor,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::{DataError, Place, Record, Records, TableFormat, Value, json_lines::cannot_read, utf8};
+use super::{DataError, Place, Record, Records, TableFormat, Value, utf8};
 
 /// Rows of a delimited table. Empty rows are skipped.
 pub(super) struct Table {
@@ -22,7 +23,7 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn open(file: &Path, columns: &[&str], format: TableFormat) -> Result<Self, DataError> {
-        let bytes = std::fs::read(file).map_err(|error| cannot_read(file, &error))?;
+        let bytes = std::fs::read(file).map_err(FileError::io("read", file))?;
         let default = if super::extension(file) == "tsv" { b'\t' } else { b',' };
         let delimiter = format.delimiter.unwrap_or(default);
         let reader = ReaderBuilder::new()

@@ -11,6 +11,7 @@ mod pages;
 mod tests;
 mod values;
 
+use grove_files::FileError;
 use grove_text::catch_panic;
 use parquet::{
     errors::ParquetError,
@@ -67,11 +68,11 @@ struct Column {
 impl ParquetRows {
     pub(super) fn open(file: &Path, columns: &[&str]) -> Result<Self, DataError> {
         let failed = |reason: String| DataError::other(format!("{}: {reason}", file.display()));
-        let mut opened = File::open(file).map_err(DataError::io("open", file))?;
+        let mut opened = File::open(file).map_err(FileError::io("open", file))?;
         check_ends(&mut opened, file).map_err(failed)?;
         let metadata = catch_panic(|| ParquetMetaDataReader::new().parse_and_finish(&opened));
         let metadata = flat(metadata).map_err(|reason| failed(damaged(&reason)))?;
-        check_chunks(&metadata, opened.metadata().map_err(DataError::io("read", file))?.len())
+        check_chunks(&metadata, opened.metadata().map_err(FileError::io("read", file))?.len())
             .map_err(|reason| failed(damaged(&reason)))?;
         let (fields, columns) = select(&metadata, columns).map_err(failed)?;
         check_codecs(&metadata, &fields).map_err(failed)?;
@@ -95,12 +96,8 @@ impl ParquetRows {
         loop {
             if let Some(row) = self.rows.as_mut().and_then(Iterator::next) {
                 let row = row.map_err(|error| damaged(&error.to_string()))?;
-                return row
-                    .into_columns()
-                    .into_iter()
-                    .map(|(_, field)| values::value(field))
-                    .collect::<Result<_, _>>()
-                    .map(Some);
+                let values = row.into_columns().into_iter().map(|(_, field)| values::value(field));
+                return values.collect::<Result<_, _>>().map(Some);
             }
             let Some(metadata) = self.metadata.row_groups().get(self.group) else { return Ok(None) };
             self.group += 1;
@@ -144,10 +141,6 @@ impl Iterator for ParquetRows {
 }
 
 impl Records for ParquetRows {
-    fn header(&self) -> &[String] {
-        &[]
-    }
-
     fn classes(&self, index: usize) -> Option<&[String]> {
         self.columns.get(index)?.classes.as_deref()
     }
