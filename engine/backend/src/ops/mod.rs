@@ -73,7 +73,7 @@ use burn::tensor::{
 };
 
 use grove_communicator::Communicator;
-pub use grove_kernels::{Dropout, Quantization, chain, loops};
+pub use grove_kernels::{Dropout, GruReset, Quantization, RnnActivation, chain, loops};
 
 pub use adam_step::AdamStep;
 pub use all_reduce::{AllReduce, Ranks};
@@ -110,7 +110,7 @@ pub use random_keys::{RandomFoldIn, RandomKeyData};
 pub use random_samples::RandomSamples;
 pub use read::PendingRead;
 pub use recorded::{Call, Recorder};
-pub use recurrent::{Gru, GruReset, Lstm, Rnn, RnnActivation, Steps};
+pub use recurrent::{Gru, Lstm, Rnn, Steps};
 pub use rope::Rope;
 pub use row_norm::RowNorm;
 pub use sample::{PendingTokens, SampleOptions, Sampled, SampledPrimitives, sample};
