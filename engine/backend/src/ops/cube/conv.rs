@@ -9,7 +9,7 @@ use cubecl::{prelude::*, zspace::metadata::Metadata};
 
 use super::{
     matmul::must_stay_f32,
-    register::{Lazy, register},
+    register::{Lazy, register_one},
     tensor::{addresses, array, cubes, empty},
 };
 use crate::{
@@ -275,16 +275,14 @@ fn folded<R: CubeRuntime>(rows: CubeTensor<R>, conv: &Conv) -> CubeTensor<R> {
 
 fn unfold<R: CubeRuntime>(x: Lazy<R>, conv: Conv, parts: usize) -> Lazy<R> {
     let shape = [parts * conv.options.groups, conv.rows() / parts, conv.columns()];
-    let output = [(shape.into(), x.dtype())];
-    let [rows] = register("grove_unfold", [x], output, move |[x]| [unfolded(x, &conv, parts)]);
-    rows
+    let output = (shape.into(), x.dtype());
+    register_one("grove_unfold", [x], output, move |[x]| unfolded(x, &conv, parts))
 }
 
 fn fold<R: CubeRuntime>(rows: Lazy<R>, conv: Conv) -> Lazy<R> {
     let shape = [conv.images, conv.channels * conv.options.groups, conv.size[0], conv.size[1]];
-    let output = [(shape.into(), rows.dtype())];
-    let [x] = register("grove_fold", [rows], output, move |[rows]| [folded(rows, &conv)]);
-    x
+    let output = (shape.into(), rows.dtype());
+    register_one("grove_fold", [rows], output, move |[rows]| folded(rows, &conv))
 }
 
 /// Reshapes a tensor to more axes. In Burn 0.21 a view of a strided tensor gets wrong strides if the last axis has size 1

@@ -8,7 +8,7 @@ use super::{
     Fusing,
     key_range::{Limits, Ranges, visible_keys},
     reduce::{cube_max, cube_sum},
-    register::{Lazy, register, register_list},
+    register::{Lazy, register_list, register_one},
     tensor::{addresses, array, cubes, empty, units_for},
 };
 use crate::ops::{MaskedSoftmax, Values};
@@ -174,8 +174,6 @@ fn launch_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 2], scale: f32) -> CubeTe
 
 /// Returns the gradient of the scores of [`MaskedSoftmax`].
 pub(super) fn masked_softmax_backward<R: CubeRuntime>(weights: Lazy<R>, grad: Lazy<R>, scale: f64) -> Lazy<R> {
-    let output = [(grad.shape(), grad.dtype())];
-    let [slope] =
-        register("grove_softmax_grad", [weights, grad], output, move |inputs| [launch_grad(inputs, scale as f32)]);
-    slope
+    let output = (grad.shape(), grad.dtype());
+    register_one("grove_softmax_grad", [weights, grad], output, move |inputs| launch_grad(inputs, scale as f32))
 }

@@ -19,7 +19,7 @@ use self::{
 };
 use super::{
     read::queue_read,
-    register::{Lazy, register},
+    register::{Lazy, register, register_one},
     tensor::{addresses, array, cubes, empty, owned},
 };
 use crate::ops::{PendingRead, PendingTokens, SampleOptions, SampledPrimitives};
@@ -138,10 +138,10 @@ where
             (drawn, Some(occurred))
         }
         None => {
-            let [drawn] = register("grove_sample", [logits], [output], move |[logits]| {
+            let drawn = register_one("grove_sample", [logits], output, move |[logits]| {
                 let (drawn, read, _) = launch(logits, None, &options);
                 begin_read(read, &filled);
-                [drawn]
+                drawn
             });
             (drawn, None)
         }
