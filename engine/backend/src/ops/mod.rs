@@ -44,9 +44,7 @@ mod operation;
 mod ordering;
 mod precision;
 mod quantized;
-mod random_bits;
-mod random_keys;
-mod random_samples;
+mod random;
 mod read;
 mod recorded;
 mod recurrent;
@@ -105,9 +103,10 @@ pub use operation::{BatchAxis, Differentiation, Operation, Residual, Residuals};
 pub use ordering::{argsort, argsort_int, one_hot, sort, top_k};
 pub use precision::{at_least_f32, cast};
 pub use quantized::{Dequantize, QuantizedLinear};
-pub use random_bits::RandomBits;
-pub use random_keys::{RandomFoldIn, RandomKeyData};
-pub use random_samples::RandomSamples;
+pub use random::{
+    RandomBits, RandomFoldIn, RandomKeyData, RandomSamples, random_bits, random_booleans, random_floats,
+    random_fold_in, random_integers, random_key_data,
+};
 pub use read::PendingRead;
 pub use recorded::{Call, Recorder};
 pub use recurrent::{Gru, Lstm, Rnn, Steps};
