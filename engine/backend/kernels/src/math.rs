@@ -171,6 +171,33 @@ pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     total
 }
 
+/// Adds the products of two rows of lanes to `sum`.
+///
+/// This and [`total_of_products`] are written so that the sums stay in registers however the compiler unrolls and inlines:
+/// they are indexed only by constants, and no call takes their address.
+#[inline(always)]
+pub(crate) fn add_products<const FUSED: bool, const N: usize>(sum: [f32; N], x: &[f32; N], y: &[f32; N]) -> [f32; N] {
+    let mut next = [0.0; N];
+    for j in 0..N {
+        next[j] = fma::<FUSED>(x[j], y[j], sum[j]);
+    }
+    next
+}
+
+/// Returns the sum of lanes and of the products of the last elements, which do not fill all lanes.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)]
+pub(crate) fn total_of_products<const FUSED: bool, const N: usize>(sum: [f32; N], x: &[f32], y: &[f32]) -> f32 {
+    let mut total = 0.0;
+    for j in 0..y.len() {
+        total = fma::<FUSED>(x[j], y[j], total);
+    }
+    for j in 0..N {
+        total += sum[j];
+    }
+    total
+}
+
 /// Applies `f` to each element in place. Returns the sum of the results, as [`sum`] does.
 #[inline(always)]
 pub(crate) fn change_and_sum(x: &mut [f32], f: impl Fn(f32) -> f32) -> f32 {
