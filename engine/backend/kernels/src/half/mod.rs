@@ -6,7 +6,7 @@ mod convert;
 mod tests;
 
 pub(crate) use convert::from_f16;
-use convert::{Bf16, F16, widen_columns, widen_turned};
+use convert::{Bf16, F16, widen_columns, widen_transposed};
 pub use convert::{HalfFormat, widen};
 
 use crate::matmul::{GEMV_ROWS, Matrix, NR, Source, gemv, matmul_converted};
@@ -59,7 +59,7 @@ impl Source for HalfMatrix<'_> {
         let Matrix { data, columns, stride, transposed, .. } = self.bits;
         let width = NR.min(columns - column);
         if transposed {
-            widen_turned(self.format, &data[column * stride + row..], stride, width, panel);
+            widen_transposed(self.format, &data[column * stride + row..], stride, width, panel);
         } else {
             widen_columns(self.format, &data[row * stride + column..], stride, width, panel);
         }
