@@ -128,7 +128,7 @@ pub(super) fn quantized(linear: QuantizedLinear, mut inputs: Values<Flex>) -> Ou
 pub(super) fn dequantize(op: Dequantize, mut inputs: Values<Flex>) -> Outcome<Flex> {
     let (blocks, format) = (contiguous(inputs.take_int(0)), op.format);
     let [rows, bytes] = blocks.layout().shape()[..] else { panic!("a quantized matrix has rows of bytes") };
-    let shape = Shape::from([rows, bytes / format.block_bytes() * format.block_len()]);
+    let shape = Shape::from([rows, format.weights(bytes)]);
     let mut out = vec![0.0; shape.num_elements()];
     kernels::dequantize(format, blocks.as_slice::<u8>().expect("a contiguous tensor of u8"), &mut out);
     Outcome::new([tensor(out, shape)])
