@@ -26,14 +26,6 @@ pub struct MaskedSoftmax {
     pub window: Option<usize>,
 }
 
-impl MaskedSoftmax {
-    /// Returns the keys that queries attend to. Takes padding and lengths from the inputs.
-    pub(super) fn ranges<B: Backend>(&self, inputs: &mut Values<B>) -> KeyRanges<B> {
-        let (padding, lengths) = (inputs.take_optional_int(1), inputs.take_optional_int(2));
-        KeyRanges { causal: self.causal, window: self.window, padding, lengths }
-    }
-}
-
 impl Rules for MaskedSoftmax {
     const IN_F32: bool = true;
     const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[0, 1, 2]);
@@ -50,7 +42,7 @@ impl Rules for MaskedSoftmax {
     }
 
     fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
-        let ranges = self.ranges(&mut inputs);
+        let ranges = KeyRanges::take(self.causal, self.window, &mut inputs, 1);
         let scores = inputs.take_tensor::<4>(0).mul_scalar(self.scale);
         let sizes @ [_, _, t, s] = scores.dims();
         // candle has no maximum of no elements, and Burn cannot expand to none.
