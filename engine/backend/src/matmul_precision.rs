@@ -27,9 +27,9 @@ pub struct UnknownPrecision {
 }
 
 // `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
-impl std::fmt::Debug for UnknownPrecision {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
+impl fmt::Debug for UnknownPrecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
