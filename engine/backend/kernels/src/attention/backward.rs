@@ -2,6 +2,7 @@ use rayon::prelude::*;
 
 use super::{Attention, Heads, Rows, place, rows_of_heads, weigh, zeros};
 use crate::{
+    Dropout,
     matmul::{Layout, MR, PackedB},
     softmax,
 };
@@ -109,7 +110,7 @@ impl Attention<'_> {
             weigh(self, [i, head, query], keys_seen.clone(), weights);
             // Generated once for both uses.
             let factors = zeros(factors, if self.dropout.is_some() { n * seen } else { 0 });
-            self.dropout_factors(factors, keys_seen.clone(), i, head, query);
+            self.dropout_rows(Dropout::fill_from, [i, head, query], keys_seen.clone(), factors);
             if values_needed {
                 let used = if self.dropout.is_some() {
                     dropped.clear();

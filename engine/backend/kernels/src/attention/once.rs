@@ -2,6 +2,7 @@
 
 use super::{Attention, Heads, Rows, forward::Scratch, weigh, zeros};
 use crate::{
+    Dropout,
     dispatch::vectorized,
     math::{add_products, fma, total_of_products},
 };
@@ -39,7 +40,7 @@ impl Attention<'_> {
         }
         for (head, scores) in (first..).zip(scores.chunks_exact_mut(s)) {
             weigh(self, [i, head, 0], keys.clone(), scores);
-            self.drop(scores, keys.clone(), i, head, 0);
+            self.dropout_rows(Dropout::apply_from, [i, head, 0], keys.clone(), scores);
         }
         for from in (0..s).step_by(BLOCK) {
             for (weights, rows) in scores.chunks_exact(s).zip(rows.iter_mut()) {
