@@ -3,7 +3,7 @@
 use std::{
     fmt,
     str::FromStr,
-    sync::atomic::{AtomicU8, Ordering},
+    sync::{Mutex, PoisonError},
 };
 use thiserror::Error;
 
@@ -27,9 +27,9 @@ pub struct UnknownPrecision {
 }
 
 // `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
-impl std::fmt::Debug for UnknownPrecision {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
+impl fmt::Debug for UnknownPrecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -64,19 +64,8 @@ impl FromStr for MatmulPrecision {
 /// Environment variable that is read if the program has not called [`set_matmul_precision`].
 pub(crate) const VARIABLE: &str = "GROVE_MATMUL_PRECISION";
 
-/// Neither the program nor the environment has been consulted.
-const UNKNOWN: u8 = 0;
-const HIGHEST: u8 = 1;
-const HIGH: u8 = 2;
-
-static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
-
-fn state_of(precision: MatmulPrecision) -> u8 {
-    match precision {
-        MatmulPrecision::Highest => HIGHEST,
-        MatmulPrecision::High => HIGH,
-    }
-}
+/// The current precision; `None` until the program or the environment has set it.
+static PRECISION: Mutex<Option<MatmulPrecision>> = Mutex::new(None);
 
 /// Sets the precision of subsequent f32 products and convolutions, including those of backward passes. Until the first
 /// call, `GROVE_MATMUL_PRECISION=highest` or `high` in the environment sets the precision; the default is
@@ -85,22 +74,13 @@ fn state_of(precision: MatmulPrecision) -> u8 {
 /// At the highest precision a GPU uses no tensor cores for f32, and no f32 product is fused with later operations. 16-bit
 /// dtypes and devices without TF32 are not affected.
 pub fn set_matmul_precision(precision: MatmulPrecision) {
-    STATE.store(state_of(precision), Ordering::Relaxed);
+    *PRECISION.lock().unwrap_or_else(PoisonError::into_inner) = Some(precision);
 }
 
 /// Returns the precision of f32 products and convolutions; see [`set_matmul_precision`].
 pub fn matmul_precision() -> MatmulPrecision {
-    let state = match STATE.load(Ordering::Relaxed) {
-        UNKNOWN => {
-            let state = state_of(from_environment().unwrap_or_default());
-            // Another thread may have set it meanwhile.
-            STATE
-                .compare_exchange(UNKNOWN, state, Ordering::Relaxed, Ordering::Relaxed)
-                .map_or_else(|set| set, |_| state)
-        }
-        state => state,
-    };
-    if state == HIGH { MatmulPrecision::High } else { MatmulPrecision::Highest }
+    let mut precision = PRECISION.lock().unwrap_or_else(PoisonError::into_inner);
+    *precision.get_or_insert_with(|| from_environment().unwrap_or_default())
 }
 
 /// Returns the environment's precision, or the default if the variable is unset or empty.

@@ -3,7 +3,7 @@ use rayon::prelude::*;
 use crate::{
     dispatch::{TASK, vectorized},
     fresh::by_chunks,
-    threefry::{bits, counter},
+    threefry::{advanced, bits, counter},
 };
 
 /// Number of random bits of an element that form a fraction in [0, 1): the upper 23, as in JAX.
@@ -84,24 +84,22 @@ impl Dropout {
     }
 }
 
-// 64-bit counters would halve the vector width, so two words with a carry are used. A call covers fewer than 2^32 elements.
+// A call covers fewer than 2^32 elements.
 
 vectorized! {
     fn multiply<FUSED>(x: &mut [f32], first: u64, dropout: &Dropout) {
-        let ([high, low], dropout) = (counter(first), *dropout);
+        let (first, dropout) = (counter(first), *dropout);
         for (i, x) in x.iter_mut().enumerate() {
-            let index = low.wrapping_add(i as u32);
-            *x *= dropout.factor_at([high.wrapping_add(u32::from(index < low)), index]);
+            *x *= dropout.factor_at(advanced(first, i as u32));
         }
     }
 }
 
 vectorized! {
     fn fill<FUSED>(factors: &mut [f32], first: u64, dropout: &Dropout) {
-        let ([high, low], dropout) = (counter(first), *dropout);
+        let (first, dropout) = (counter(first), *dropout);
         for (i, factor) in factors.iter_mut().enumerate() {
-            let index = low.wrapping_add(i as u32);
-            *factor = dropout.factor_at([high.wrapping_add(u32::from(index < low)), index]);
+            *factor = dropout.factor_at(advanced(first, i as u32));
         }
     }
 }
@@ -115,10 +113,9 @@ pub fn random_bits(key: [u32; 2], len: usize) -> Vec<u32> {
 
 vectorized! {
     fn fill_bits<FUSED>(values: &mut [u32], first: u64, key: [u32; 2]) {
-        let [high, low] = counter(first);
+        let first = counter(first);
         for (i, value) in values.iter_mut().enumerate() {
-            let index = low.wrapping_add(i as u32);
-            *value = bits(key, [high.wrapping_add(u32::from(index < low)), index]);
+            *value = bits(key, advanced(first, i as u32));
         }
     }
 }

@@ -10,6 +10,13 @@ pub const fn counter(index: u64) -> [u32; 2] {
     [(index >> 32) as u32, index as u32]
 }
 
+/// Adds to a counter. 64-bit counters would halve the vector width, so two words with a carry are used.
+#[inline(always)]
+pub(crate) fn advanced([high, low]: [u32; 2], by: u32) -> [u32; 2] {
+    let index = low.wrapping_add(by);
+    [high.wrapping_add(u32::from(index < low)), index]
+}
+
 /// Encrypts a counter with a key. Returns the two words of the block.
 #[inline(always)]
 pub fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {

@@ -2,6 +2,7 @@
 
 use burn::tensor::{
     DType, FloatDType, Scalar, Shape, TensorData, TensorMetadata,
+    backend::AutodiffBackend,
     ops::{BoolTensor, ConvOptions, FloatTensor, FloatTensorOps, ModuleOps},
 };
 use burn_autodiff::{Autodiff as Burn, checkpoint::strategy::CheckpointStrategy};
@@ -10,7 +11,7 @@ use burn_backend::get_device_settings;
 use super::Autodiff;
 use crate::{
     Backend,
-    ops::{AnyTensor, Function, FunctionVjp, Gelu, GeluApproximation, Outcome, Values, Wanted, part_of_axis},
+    ops::{Function, FunctionVjp, Gelu, GeluApproximation, Outcome, Values, Wanted, part_of_axis},
 };
 
 /// Repeats a tensor along an axis. Burn 0.21 sums the gradient as if each element were repeated in place.
@@ -111,8 +112,17 @@ pub(super) fn extreme<B: Backend>(x: FloatTensor<B>, dim: usize, max: bool) -> F
 }
 
 /// Largest elements along an axis, which Burn 0.21 does not differentiate.
-pub(super) fn topk<B: Backend>(x: FloatTensor<B>, dim: usize, k: usize) -> FloatTensor<B> {
-    B::run_function(&Largest { dim, k }, Values::floats([x])).take_float(0)
+pub(super) fn topk<B: Backend, C: CheckpointStrategy>(
+    x: FloatTensor<Autodiff<B, C>>,
+    dim: usize,
+    k: usize,
+) -> FloatTensor<Autodiff<B, C>> {
+    if !x.is_tracked() {
+        return <Autodiff<B, C> as AutodiffBackend>::from_inner(B::float_topk(x.primitive, dim, k));
+    }
+    let integers = get_device_settings::<B>(&B::float_device(&x.primitive)).int_dtype;
+    let positions = B::argtopk(x.primitive.clone(), dim, k, integers);
+    Burn::<B, C>::float_gather(dim, x, positions)
 }
 
 /// Division by a scalar. Burn 0.21 rounds the scalar to f32 in the gradient.
@@ -277,45 +287,6 @@ impl FunctionVjp for Extreme {
         // A NaN equals nothing, so its count is 0.
         let shares = B::float_expand(B::float_div(grad, count), shape);
         Values::floats([B::float_mask_fill(shares, B::bool_not(places), 0.0.into())])
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Largest {
-    dim: usize,
-    k: usize,
-}
-
-/// The derivative of [`Largest`].
-#[derive(Clone, Debug)]
-struct LargestVjp {
-    dim: usize,
-    shape: Shape,
-}
-
-impl Function for Largest {
-    type Vjp = LargestVjp;
-
-    fn run<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
-        Values::floats([B::float_topk(inputs.take_float(0), self.dim, self.k)])
-    }
-
-    fn forward<B: Backend>(&self, mut inputs: Values<B>, _: &Wanted) -> (Outcome<B>, LargestVjp) {
-        let Self { dim, k } = *self;
-        let x = inputs.take_float(0);
-        let vjp = LargestVjp { dim, shape: x.shape() };
-        let integers = get_device_settings::<B>(&B::float_device(&x)).int_dtype;
-        let positions = B::argtopk(x.clone(), dim, k, integers);
-        let outputs = Values::floats([B::float_gather(dim, x, positions.clone())]);
-        (Outcome { outputs, saved: std::iter::once(Some(AnyTensor::Int(positions))).collect() }, vjp)
-    }
-}
-
-impl FunctionVjp for LargestVjp {
-    fn vjp<B: Backend>(&self, mut saved: Values<B>, mut grads: Values<B>, _: &Wanted) -> Values<B> {
-        let (positions, grad) = (saved.take_int(0), grads.take_float(0));
-        let zeros = B::float_zeros(self.shape.clone(), &B::float_device(&grad), grad.dtype().into());
-        Values::floats([B::float_scatter_add(self.dim, zeros, positions, grad)])
     }
 }
 

@@ -167,7 +167,7 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
     }
 
     fn float_topk(tensor: Float<B>, dim: usize, k: usize) -> Float<B> {
-        rules::topk::<Self>(tensor, dim, k)
+        rules::topk::<B, C>(captured::tensor(tensor), dim, k)
     }
 
     fn float_div_scalar(tensor: Float<B>, number: Scalar) -> Float<B> {

@@ -212,9 +212,9 @@ fn devices(count: usize) -> String {
 }
 
 // `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
-impl std::fmt::Debug for DeviceError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
+impl fmt::Debug for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -71,7 +71,7 @@ impl Rules for Attention {
     }
 
     fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
-        let ranges = self.ranges(&mut inputs, 3);
+        let ranges = KeyRanges::take(self.causal, self.window, &mut inputs, 3);
         let added = Added::take(&mut inputs);
         let keep = needs.contains(&true);
         let (output, weights) = attend([0, 1, 2].map(|i| inputs.take_tensor(i)), *self, ranges, added, keep);
@@ -81,7 +81,8 @@ impl Rules for Attention {
     fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
         let [q, k, v] = [0, 1, 2].map(|i| residuals.take_tensor::<4>(i));
         let weights = residuals.take_optional_float(7).unwrap_or_else(|| {
-            let (ranges, added) = (self.ranges(&mut residuals, 3), Added::take(&mut residuals));
+            let ranges = KeyRanges::take(self.causal, self.window, &mut residuals, 3);
+            let added = Added::take(&mut residuals);
             let (_, weights) = attend([q.clone(), k.clone(), v.clone()], *self, ranges, added, true);
             weights.expect("weights that are to be kept")
         });
@@ -111,16 +112,10 @@ impl Rules for Attention {
     }
 }
 
+#[cfg(any(feature = "flex", feature = "candle"))]
 impl Attention {
-    /// Returns the keys that queries attend to. Takes padding and lengths from the inputs at `first` and `first + 1`.
-    pub(super) fn ranges<B: Backend>(&self, inputs: &mut Values<B>, first: usize) -> KeyRanges<B> {
-        let (padding, lengths) = (inputs.take_optional_int(first), inputs.take_optional_int(first + 1));
-        KeyRanges { causal: self.causal, window: self.window, padding, lengths }
-    }
-
     /// Returns the operation for inputs that were cast from a 16-bit dtype to f32. The scale of dropout is rounded as in
     /// that dtype.
-    #[cfg(any(feature = "flex", feature = "candle"))]
     pub(super) fn for_f32(self, dtype: burn::tensor::DType) -> Self {
         let rounded = |dropout: Dropout| {
             let scale = burn::tensor::TensorData::from([dropout.scale]).convert_dtype(dtype).convert::<f32>();

@@ -14,17 +14,12 @@ use burn_autodiff::{
     ops::{Backward, Ops, OpsKind},
 };
 use grove_communicator::Communicator;
-use std::{
-    any::Any,
-    marker::PhantomData,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{any::Any, marker::PhantomData, sync::Arc};
 
 use super::{
     AnyTensor, Backend, Differentiation, Function, FunctionVjp, Operation, Outcome, Residual, SampleOptions,
-    SampledPrimitives, Spec, Values, Wanted, awaited, function,
-    precision::cast,
-    tracked::{Part, Slots, inner, lifted, untracked},
+    SampledPrimitives, Spec, Values, Wanted, function,
+    tracked::{Slots, inner, inner_value, lifted, register_grad, untracked},
 };
 use crate::{Autodiff, autodiff::captured};
 
@@ -102,15 +97,9 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     }
 
     fn into_innermost(x: AnyTensor<Self>) -> (Box<dyn Any>, bool) {
-        match x {
-            AnyTensor::Float(x) => {
-                let tracked = x.is_tracked();
-                let (x, below) = B::into_innermost(AnyTensor::Float(x.primitive));
-                (x, tracked || below)
-            }
-            AnyTensor::Int(x) => B::into_innermost(AnyTensor::Int(x)),
-            AnyTensor::Bool(x) => B::into_innermost(AnyTensor::Bool(x)),
-        }
+        let is_tracked = matches!(&x, AnyTensor::Float(x) if x.is_tracked());
+        let (x, is_tracked_below) = B::into_innermost(inner_value(x));
+        (x, is_tracked || is_tracked_below)
     }
 
     fn from_innermost(x: Box<dyn Any>) -> Option<AnyTensor<Self>> {
@@ -203,10 +192,7 @@ impl<B: Backend, const N: usize> Backward<B, N> for CustomVjp<N> {
     fn backward(self, ops: Ops<State<B>, N>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
         let State { residuals, slots } = ops.state;
         let mut given: Values<B> = match slots {
-            Some(slots) => {
-                let slots = std::mem::take(&mut *slots.lock().unwrap_or_else(PoisonError::into_inner));
-                Values::optional_floats(slots)
-            }
+            Some(slots) => Values::optional_floats(slots.take()),
             None => Values::floats([grads.consume::<B>(&ops.node)]),
         };
         let retrieve = |held| match held {
@@ -224,12 +210,8 @@ impl<B: Backend, const N: usize> Backward<B, N> for CustomVjp<N> {
         }
         let mut results = B::run_vjp(&self.operation, residuals, given, &self.wanted);
         for (parent, position) in ops.parents.into_iter().zip(self.parents) {
-            if let (Some(parent), Some(spec)) = (parent, self.wanted.get(position))
-                && let Some(grad) = results.take_optional_float(position)
-            {
-                let grad = cast::<B>(grad, spec.dtype);
-                awaited::tell::<B>(parent.id, &grad);
-                grads.register::<B>(parent.id, grad);
+            if let Some(parent) = parent {
+                register_grad(grads, parent.id, &mut results, position, &self.wanted);
             }
         }
     }
@@ -296,10 +278,7 @@ fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
         .map(|residual| match residual {
             Residual::Input(i) => match inputs.get(i) {
                 Some(AnyTensor::Float(x)) if checkpointed => Held::Checkpoint(step.checkpoint(x)),
-                Some(AnyTensor::Float(x)) => Held::Value(Some(AnyTensor::Float(x.primitive.clone()))),
-                Some(AnyTensor::Int(x)) => Held::Value(Some(AnyTensor::Int(x.clone()))),
-                Some(AnyTensor::Bool(x)) => Held::Value(Some(AnyTensor::Bool(x.clone()))),
-                None => Held::Value(None),
+                value => Held::Value(value.cloned().map(inner_value)),
             },
             _ => Held::Value(None),
         })
@@ -313,15 +292,12 @@ fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
         }
     }
     if kind == Differentiation::AllOutputs {
-        let slots: Slots<B> = Arc::new(Mutex::new(vec![None; outputs.len()]));
+        let slots = Slots::new(outputs.len());
         let state = State { residuals: held, slots: Some(slots.clone()) };
         // The operation's own node has no gradient, and thus no value; any tensor serves as its value.
         let whole: FloatTensor<Autodiff<B, C>> = step.finish(state, outputs.float(0).clone());
-        let track = |(i, part)| match Part.prepare::<C>([whole.node.clone()]).compute_bound().stateful() {
-            OpsKind::Tracked(step) => step.finish((slots.clone(), i), part),
-            OpsKind::UnTracked(step) => step.finish(part),
-        };
-        return Outcome::new(outputs.into_floats().into_iter().enumerate().map(track));
+        let parts = outputs.into_floats().into_iter().enumerate();
+        return Outcome::new(parts.map(|(i, part)| slots.track::<C>(&whole, i, part)));
     }
     let first = step.finish(State { residuals: held, slots: None }, outputs.take_float(0));
     with_first(first, outputs).into()

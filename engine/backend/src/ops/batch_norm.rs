@@ -2,12 +2,7 @@
 
 use burn::tensor::{Shape, Tensor, activation, ops::FloatTensor};
 
-use super::{
-    Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, float,
-    operation::{run_in_f32, run_vjp_in_f32},
-    precision::cast,
-    primitive,
-};
+use super::{Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, float, precision::cast, primitive};
 
 /// Batch normalisation in training (Ioffe and Szegedy, 2015): normalises each channel to mean 0 and variance 1 over batch
 /// and pixels, scales and shifts it, and applies the epilogue of a residual network,
@@ -28,6 +23,7 @@ pub struct BatchNorm {
 
 impl Rules for BatchNorm {
     const SAVES: bool = true;
+    const IN_F32: bool = true;
 
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
@@ -42,11 +38,8 @@ impl Rules for BatchNorm {
         Residuals::default().inputs([0, 1]).outputs(0..3)
     }
 
-    fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let dtype = inputs.dtype(0);
-        if inputs.is_half() {
-            return run_in_f32(*self, inputs, needs);
-        }
         let [weight, bias] = [1, 2].map(|i| cast::<B>(inputs.take_float(i), dtype));
         let x = inputs.take_tensor::<4>(0);
         let [b, c, h, w] = x.dims();
@@ -66,9 +59,6 @@ impl Rules for BatchNorm {
 
     fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
         let dtype = residuals.dtype(0);
-        if residuals.is_half() {
-            return run_vjp_in_f32(*self, residuals, grads, wanted);
-        }
         let weight = cast::<B>(residuals.take_float(1), dtype);
         let (x, grad) = (residuals.take_tensor::<4>(0), float::<B, 4>(cast::<B>(grads.take_float(0), dtype)));
         let (mean, variance) = (residuals.take_float(3), residuals.take_float(4));

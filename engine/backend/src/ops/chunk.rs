@@ -1,8 +1,8 @@
 //! Splitting a tensor along an axis, with a gradient that costs one copy.
 
-use burn::tensor::{Shape, Slice, TensorMetadata};
+use burn::tensor::{Shape, TensorMetadata};
 
-use super::{Backend, Concat, Differentiation, Outcome, Rules, Shapes, Values, Wanted};
+use super::{Backend, Concat, Differentiation, Outcome, Rules, Shapes, Values, Wanted, part_of_axis};
 
 /// Splits a tensor into equal parts along an axis. The gradients of the parts are joined in one pass; gradients of slices
 /// would each have the size of the whole tensor and be added up.
@@ -35,11 +35,8 @@ impl Rules for Chunk {
         let x = inputs.take_float(0);
         let shape = x.shape();
         let size = shape[self.axis] / self.count;
-        let mut slices = vec![Slice::full(); shape.num_dims()];
-        Outcome::new((0..self.count).map(|i| {
-            slices[self.axis] = Slice::from(i * size..(i + 1) * size);
-            B::float_slice(x.clone(), &slices)
-        }))
+        let part = |i: usize| part_of_axis(shape.num_dims(), self.axis, i * size..(i + 1) * size);
+        Outcome::new((0..self.count).map(|i| B::float_slice(x.clone(), &part(i))))
     }
 
     /// Unused parts have zero gradients.

@@ -44,7 +44,7 @@ impl Conv2dOptions {
     }
 
     /// Extent of the dilated kernel along an axis, in pixels.
-    fn reach(&self, kernel: [usize; 2], axis: usize) -> usize {
+    pub(super) fn reach(&self, kernel: [usize; 2], axis: usize) -> usize {
         self.dilation[axis] * (kernel[axis] - 1) + 1
     }
 

@@ -25,7 +25,7 @@ impl Sizes {
     }
 
     fn strided<B: Backend>(&self, x: Tensor<B, 4>) -> Strided<B> {
-        let reach = [0, 1].map(|i| self.options.dilation[i] * (self.kernel[i] - 1) + 1);
+        let reach = [0, 1].map(|i| self.options.reach(self.kernel, i));
         Strided::new(x, self.out, reach, self.options.stride, self.options.padding, 0.0)
     }
 

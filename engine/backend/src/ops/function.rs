@@ -7,15 +7,11 @@ use burn_autodiff::{
     grads::Gradients,
     ops::{Backward, Ops, OpsKind},
 };
-use std::{
-    fmt::Debug,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::fmt::Debug;
 
 use super::{
-    AnyTensor, Backend, Outcome, Spec, Values, Wanted, awaited,
-    precision::cast,
-    tracked::{Part, Slots, inner, untracked},
+    AnyTensor, Backend, Outcome, Spec, Values, Wanted,
+    tracked::{Slots, inner, lifted, register_grad, untracked},
 };
 use crate::Autodiff;
 
@@ -61,19 +57,15 @@ impl<B: Backend, V: FunctionVjp> Backward<B, 1> for Step<V> {
 
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let (saved, slots) = ops.state;
-        let given = std::mem::take(&mut *slots.lock().unwrap_or_else(PoisonError::into_inner));
+        let given = slots.take();
         if given.iter().all(Option::is_none) {
             return;
         }
         let given = Values::optional_floats(given);
         let mut results = self.vjp.vjp::<B>(saved.into_iter().collect(), given, &self.wanted);
         for (position, input) in self.inputs.into_iter().enumerate() {
-            if let (Some(input), Some(spec)) = (input, self.wanted.get(position))
-                && let Some(grad) = results.take_optional_float(position)
-            {
-                let grad = cast::<B>(grad, spec.dtype);
-                awaited::tell::<B>(input, &grad);
-                grads.register::<B>(input, grad);
+            if let Some(input) = input {
+                register_grad(grads, input, &mut results, position, &self.wanted);
             }
         }
     }
@@ -125,7 +117,7 @@ pub(super) fn run<B: Backend, C: CheckpointStrategy, F: Function>(
     let place = joined.primitive.clone();
     let (Outcome { outputs, saved }, vjp) = function.forward::<B>(inner(inputs), &wanted);
     let outputs = outputs.into_values();
-    let slots: Slots<B> = Arc::new(Mutex::new(vec![None; outputs.len()]));
+    let slots = Slots::new(outputs.len());
     let step = Step { vjp, wanted, inputs: nodes };
     // The function's own node has no gradient, and thus no value; any tensor serves as its value.
     let whole: FloatTensor<Autodiff<B, C>> = match step.prepare::<C>([joined.node.clone()]).compute_bound().stateful() {
@@ -134,14 +126,8 @@ pub(super) fn run<B: Backend, C: CheckpointStrategy, F: Function>(
     };
     let track = |(i, output): (usize, Option<AnyTensor<B>>)| {
         Some(match output? {
-            AnyTensor::Float(x) => {
-                AnyTensor::Float(match Part.prepare::<C>([whole.node.clone()]).compute_bound().stateful() {
-                    OpsKind::Tracked(step) => step.finish((slots.clone(), i), x),
-                    OpsKind::UnTracked(step) => step.finish(x),
-                })
-            }
-            AnyTensor::Int(x) => AnyTensor::Int(x),
-            AnyTensor::Bool(x) => AnyTensor::Bool(x),
+            AnyTensor::Float(x) => AnyTensor::Float(slots.track::<C>(&whole, i, x)),
+            other => lifted(other),
         })
     };
     outputs.into_iter().enumerate().map(track).collect()

@@ -2,15 +2,14 @@
 
 use burn::tensor::{Bool, FloatDType, Int, Tensor};
 use grove_communicator::Communicator;
-use grove_kernels::{Dropout, Quantization, random::Distribution};
+use grove_kernels::{Dropout, Quantization};
 use std::ops::Range;
 
 use super::{
     AdamStep, AllReduce, AnyTensor, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions,
     Dequantize, DynamicUpdateSlice, Embedding, Gelu, GeluApproximation, Gru, GruReset, KeyRanges, Linear, Lstm,
-    MaskedSoftmax, Matmul, Nll, Operation, PendingRead, Pool2dOptions, QuantizedLinear, RandomBits, RandomFoldIn,
-    RandomKeyData, RandomSamples, Ranks, Rnn, RnnActivation, Rope, RowNorm, Scale, Selu, Steps, SumOfSquares, SwiGlu,
-    UpdateCache, Values, float,
+    MaskedSoftmax, Matmul, Nll, Operation, PendingRead, Pool2dOptions, QuantizedLinear, Ranks, Rnn, RnnActivation,
+    Rope, RowNorm, Scale, Selu, Steps, SumOfSquares, SwiGlu, UpdateCache, Values, float,
 };
 
 /// Checks the shapes of an operation's inputs, runs the operation and returns its outputs.
@@ -284,86 +283,6 @@ pub fn chunk<B: Backend, const D: usize>(x: Tensor<B, D>, count: usize, axis: us
 #[track_caller]
 pub fn concat<B: Backend, const D: usize>(parts: Vec<Tensor<B, D>>, axis: usize) -> Tensor<B, D> {
     apply(Concat { axis }, parts.into_iter().map(|part| Some(part.into())).collect()).take_tensor(0)
-}
-
-/// Generates 32 random bits per element, u32; see [`RandomBits`].
-#[track_caller]
-pub fn random_bits<B: Backend, const D: usize>(
-    key: [u32; 2],
-    shape: [usize; D],
-    device: &B::Device,
-) -> Tensor<B, D, Int> {
-    Tensor::from_primitive(apply::<B>(RandomBits { key, shape: shape.into() }, Values::on(device)).take_int(0))
-}
-
-/// Returns the two words of a random key; see [`RandomKeyData`].
-#[track_caller]
-pub fn random_key_data<B: Backend>(key: [u32; 2], device: &B::Device) -> Tensor<B, 1, Int> {
-    Tensor::from_primitive(apply::<B>(RandomKeyData { key }, Values::on(device)).take_int(0))
-}
-
-/// Derives a key from each of several integers, and from one key `[2]` or one key per integer `[n, 2]`; see
-/// [`RandomFoldIn`].
-///
-/// # Panics
-/// If the shapes do not match.
-#[track_caller]
-pub fn random_fold_in<B: Backend, const D: usize>(
-    key: Tensor<B, D, Int>,
-    data: Tensor<B, 1, Int>,
-) -> Tensor<B, 2, Int> {
-    Tensor::from_primitive(apply::<B>(RandomFoldIn, Values::default().with(key).with(data)).take_int(0))
-}
-
-/// Draws floating-point samples of a distribution; see [`RandomSamples`].
-///
-/// # Panics
-/// If the distribution has integer or boolean samples.
-#[track_caller]
-pub fn random_floats<B: Backend, const D: usize>(
-    key: [u32; 2],
-    distribution: Distribution,
-    shape: [usize; D],
-    device: &B::Device,
-) -> Tensor<B, D> {
-    random_samples(key, distribution, shape, device).take_tensor(0)
-}
-
-/// Draws integer samples of a distribution; see [`RandomSamples`].
-///
-/// # Panics
-/// If the distribution does not have integer samples.
-#[track_caller]
-pub fn random_integers<B: Backend, const D: usize>(
-    key: [u32; 2],
-    distribution: Distribution,
-    shape: [usize; D],
-    device: &B::Device,
-) -> Tensor<B, D, Int> {
-    Tensor::from_primitive(random_samples::<B, D>(key, distribution, shape, device).take_int(0))
-}
-
-/// Draws boolean samples of a distribution; see [`RandomSamples`].
-///
-/// # Panics
-/// If the distribution does not have boolean samples.
-#[track_caller]
-pub fn random_booleans<B: Backend, const D: usize>(
-    key: [u32; 2],
-    distribution: Distribution,
-    shape: [usize; D],
-    device: &B::Device,
-) -> Tensor<B, D, Bool> {
-    Tensor::from_primitive(random_samples::<B, D>(key, distribution, shape, device).take_bool(0))
-}
-
-fn random_samples<B: Backend, const D: usize>(
-    key: [u32; 2],
-    distribution: Distribution,
-    shape: [usize; D],
-    device: &B::Device,
-) -> Values<B> {
-    apply::<B>(RandomSamples { key, distribution, shape: shape.into() }, Values::on(device))
 }
 
 /// Applies [`Dropout`] to all elements, with the random bits of their row-major indices. Any shape.

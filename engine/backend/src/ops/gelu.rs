@@ -3,10 +3,7 @@
 
 use burn::tensor::{Scalar, Shape, ops::FloatTensor};
 
-use super::{
-    Backend, BatchAxis, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted,
-    operation::{run_in_f32, run_vjp_in_f32},
-};
+use super::{Backend, BatchAxis, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted};
 
 /// 1/sqrt(2)
 const FRAC_1_SQRT_2: f64 = std::f64::consts::FRAC_1_SQRT_2;
@@ -39,6 +36,7 @@ pub struct Gelu {
 
 impl Rules for Gelu {
     const DIFFERENTIATION: Differentiation = Differentiation::MemoryBound;
+    const IN_F32: bool = true;
     const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[0]);
 
     #[track_caller]
@@ -50,10 +48,7 @@ impl Rules for Gelu {
         Residuals::default().inputs([0])
     }
 
-    fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
-        if inputs.is_half() {
-            return run_in_f32(*self, inputs, needs);
-        }
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let x = inputs.take_float(0);
         Outcome::new([match self.approximate {
             GeluApproximation::None => B::float_mul(x.clone(), normal_cdf::<B>(x)),
@@ -64,10 +59,7 @@ impl Rules for Gelu {
         }])
     }
 
-    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
-        if grads.is_half() {
-            return run_vjp_in_f32(*self, residuals, grads, wanted);
-        }
+    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, _wanted: &Wanted) -> Values<B> {
         let x = residuals.take_float(0);
         let slope = match self.approximate {
             GeluApproximation::None => exact_slope::<B>(x),

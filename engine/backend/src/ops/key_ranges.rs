@@ -2,7 +2,7 @@
 
 use burn::tensor::{Bool, Int, IntDType, Tensor};
 
-use super::{Backend, Shapes};
+use super::{Backend, Shapes, Values};
 
 /// Keys that queries attend to: all by default, else a range per query, described by a few parameters.
 ///
@@ -25,6 +25,12 @@ impl<B: Backend> KeyRanges<B> {
     /// Creates causal ranges if `causal` is true, else ranges of all keys, without window, padding or lengths.
     pub fn new(causal: bool) -> Self {
         Self { causal, ..Self::default() }
+    }
+
+    /// Takes padding and lengths from the inputs of an operation, at `first` and `first + 1`.
+    pub(super) fn take(causal: bool, window: Option<usize>, inputs: &mut Values<B>, first: usize) -> Self {
+        let (padding, lengths) = (inputs.take_optional_int(first), inputs.take_optional_int(first + 1));
+        Self { causal, window, padding, lengths }
     }
 
     /// Returns true if only `causal` restricts the keys.

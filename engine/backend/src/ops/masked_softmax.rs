@@ -3,10 +3,8 @@
 use burn::tensor::{Shape, Tensor};
 
 use super::{
-    Backend, BatchAxis, KeyRanges, Outcome, Residuals, Rules, Shapes, Values, Wanted,
-    key_ranges::check,
-    operation::{run_in_f32, run_vjp_in_f32},
-    primitive,
+    Backend, BatchAxis, KeyRanges, Outcome, Residuals, Rules, Shapes, Spec, Values, Wanted, float, key_ranges::check,
+    precision::cast, primitive,
 };
 
 /// Softmax of `scale * scores` over the last axis, restricted to the keys that each query attends to; masked keys get
@@ -28,15 +26,8 @@ pub struct MaskedSoftmax {
     pub window: Option<usize>,
 }
 
-impl MaskedSoftmax {
-    /// Returns the keys that queries attend to. Takes padding and lengths from the inputs.
-    pub(super) fn ranges<B: Backend>(&self, inputs: &mut Values<B>) -> KeyRanges<B> {
-        let (padding, lengths) = (inputs.take_optional_int(1), inputs.take_optional_int(2));
-        KeyRanges { causal: self.causal, window: self.window, padding, lengths }
-    }
-}
-
 impl Rules for MaskedSoftmax {
+    const IN_F32: bool = true;
     const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[0, 1, 2]);
 
     #[track_caller]
@@ -50,11 +41,8 @@ impl Rules for MaskedSoftmax {
         Residuals::default().outputs([0])
     }
 
-    fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
-        if inputs.is_half() {
-            return run_in_f32(*self, inputs, needs);
-        }
-        let ranges = self.ranges(&mut inputs);
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
+        let ranges = KeyRanges::take(self.causal, self.window, &mut inputs, 1);
         let scores = inputs.take_tensor::<4>(0).mul_scalar(self.scale);
         let sizes @ [_, _, t, s] = scores.dims();
         // candle has no maximum of no elements, and Burn cannot expand to none.
@@ -72,10 +60,7 @@ impl Rules for MaskedSoftmax {
         Outcome::new([primitive(exponentials / sums)])
     }
 
-    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
-        if grads.is_half() {
-            return run_vjp_in_f32(*self, residuals, grads, wanted);
-        }
+    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, _wanted: &Wanted) -> Values<B> {
         let (weights, grad): (Tensor<B, 4>, Tensor<B, 4>) = (residuals.take_tensor(0), grads.take_tensor(0));
         let mean = (weights.clone() * grad.clone()).sum_dim(3);
         Values::floats([primitive((grad - mean) * weights.mul_scalar(self.scale))])
@@ -87,8 +72,8 @@ pub(super) fn masked_softmax_vjp<B: Backend>(weights: Tensor<B, 4>, grad: Tensor
     // The ranges are irrelevant here, because masked keys have weight 0.
     let softmax = MaskedSoftmax { scale, causal: false, window: None };
     let dtype = grad.dtype();
-    let wanted = Wanted::new(vec![Some(super::Spec { shape: grad.shape(), dtype })]);
+    let wanted = Wanted::new(vec![Some(Spec { shape: grad.shape(), dtype })]);
     let (weights, grad) = (Values::default().with(weights), Values::default().with(grad));
     let mut grads = B::run_vjp(&softmax.into(), weights, grad, &wanted);
-    super::float(super::precision::cast::<B>(grads.take_float(0), dtype))
+    float(cast::<B>(grads.take_float(0), dtype))
 }

@@ -44,9 +44,7 @@ mod operation;
 mod ordering;
 mod precision;
 mod quantized;
-mod random_bits;
-mod random_keys;
-mod random_samples;
+mod random;
 mod read;
 mod recorded;
 mod recurrent;
@@ -73,7 +71,7 @@ use burn::tensor::{
 };
 
 use grove_communicator::Communicator;
-pub use grove_kernels::{Dropout, Quantization, chain, loops};
+pub use grove_kernels::{Dropout, GruReset, Quantization, RnnActivation, chain, loops};
 
 pub use adam_step::AdamStep;
 pub use all_reduce::{AllReduce, Ranks};
@@ -105,12 +103,13 @@ pub use operation::{BatchAxis, Differentiation, Operation, Residual, Residuals};
 pub use ordering::{argsort, argsort_int, one_hot, sort, top_k};
 pub use precision::{at_least_f32, cast};
 pub use quantized::{Dequantize, QuantizedLinear};
-pub use random_bits::RandomBits;
-pub use random_keys::{RandomFoldIn, RandomKeyData};
-pub use random_samples::RandomSamples;
+pub use random::{
+    RandomBits, RandomFoldIn, RandomKeyData, RandomSamples, random_bits, random_booleans, random_floats,
+    random_fold_in, random_integers, random_key_data,
+};
 pub use read::PendingRead;
 pub use recorded::{Call, Recorder};
-pub use recurrent::{Gru, GruReset, Lstm, Rnn, RnnActivation, Steps};
+pub use recurrent::{Gru, Lstm, Rnn, Steps};
 pub use rope::Rope;
 pub use row_norm::RowNorm;
 pub use sample::{PendingTokens, SampleOptions, Sampled, SampledPrimitives, sample};

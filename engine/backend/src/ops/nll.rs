@@ -2,11 +2,7 @@
 
 use burn::tensor::{Int, Shape, Tensor};
 
-use super::{
-    Backend, BatchAxis, Outcome, Residuals, Rules, Shapes, Values, Wanted,
-    operation::{run_in_f32, run_vjp_in_f32},
-    primitive,
-};
+use super::{Backend, BatchAxis, Outcome, Residuals, Rules, Shapes, Values, Wanted, primitive};
 
 /// Negative log-likelihood of labels under the softmax of logits.
 ///
@@ -20,6 +16,7 @@ pub struct Nll;
 
 impl Rules for Nll {
     const SAVES: bool = true;
+    const IN_F32: bool = true;
     const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[0, 1]);
 
     #[track_caller]
@@ -33,10 +30,7 @@ impl Rules for Nll {
         Residuals::default().inputs([0, 1]).outputs([1])
     }
 
-    fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
-        if inputs.is_half() {
-            return run_in_f32(*self, inputs, needs);
-        }
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let logits = inputs.take_tensor::<2>(0);
         let labels = Tensor::<B, 1, Int>::from_primitive(inputs.take_int(1));
         let rows = labels.dims()[0];
@@ -54,10 +48,7 @@ impl Rules for Nll {
         Outcome::new([primitive((log - label).reshape([rows])), primitive(normaliser)])
     }
 
-    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
-        if residuals.is_half() {
-            return run_vjp_in_f32(*self, residuals, grads, wanted);
-        }
+    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, _wanted: &Wanted) -> Values<B> {
         let logits = residuals.take_tensor::<2>(0);
         let labels = Tensor::<B, 1, Int>::from_primitive(residuals.take_int(1));
         let rows = labels.dims()[0];

@@ -19,6 +19,8 @@ pub(crate) trait Rules: Clone + Debug + PartialEq {
     /// True if the derivative uses computed values other than the first output: saved values or other outputs. They get no
     /// gradient, so higher derivatives differentiate the composition.
     const SAVES: bool = false;
+    /// True if 16-bit values are computed in f32, and the first output is rounded.
+    const IN_F32: bool = false;
     /// The axis that `vmap` extends by its examples, if the operation has one. Without it, `vmap` batches the composition.
     const BATCH_AXIS: Option<BatchAxis> = None;
 
@@ -203,7 +205,15 @@ macro_rules! operations {
 
             /// Runs the operation as a composition of Burn's operations.
             pub fn compose<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+                if self.computes_in_f32() && inputs.is_half() {
+                    return run_in_f32(self.clone(), inputs, needs);
+                }
                 match self { $(Self::$name(rules) => rules.compose(inputs, needs),)* }
+            }
+
+            /// Returns true if 16-bit values are computed in f32.
+            fn computes_in_f32(&self) -> bool {
+                match self { $(Self::$name(_) => <$rules>::IN_F32,)* }
             }
 
             /// Returns true if the derivative uses computed values other than the first output.
@@ -214,6 +224,9 @@ macro_rules! operations {
             /// Calls [`compose`](Self::compose) for operations that are differentiated through their composition. The
             /// restriction to these saves compile time: each composition is instantiated for each differentiating backend.
             pub(crate) fn compose_differentiable<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+                if self.computes_in_f32() && inputs.is_half() {
+                    return run_in_f32(self.clone(), inputs, needs);
+                }
                 match self {
                     $(Self::$name(rules) => {
                         if const { matches!(<$rules>::DIFFERENTIATION, Differentiation::Composed) || <$rules>::SAVES } {
@@ -227,6 +240,9 @@ macro_rules! operations {
 
             /// Computes the gradients of the inputs with Burn's operations.
             pub fn compose_vjp<B: Backend>(&self, residuals: Values<B>, grads: Values<B>, wanted: &Wanted) -> Values<B> {
+                if self.computes_in_f32() && (residuals.is_half() || grads.is_half()) {
+                    return run_vjp_in_f32(self.clone(), residuals, grads, wanted);
+                }
                 match self { $(Self::$name(rules) => rules.compose_vjp(residuals, grads, wanted),)* }
             }
         }

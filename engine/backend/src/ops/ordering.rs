@@ -9,7 +9,6 @@ use super::{Argsort, Backend, Values, functions::apply};
 ///
 /// # Panics
 /// If the axis is out of range.
-/// If there is no such axis.
 #[track_caller]
 pub fn argsort<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize, descending: bool) -> Tensor<B, D, Int> {
     Tensor::from_primitive(apply::<B>(Argsort { axis, descending }, Values::default().with(x)).take_int(0))
@@ -33,7 +32,6 @@ pub fn argsort_int<B: Backend, const D: usize>(
 ///
 /// # Panics
 /// If the axis is out of range.
-/// If there is no such axis.
 #[track_caller]
 pub fn sort<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize, descending: bool) -> Tensor<B, D> {
     let order = argsort(x.clone(), axis, descending);

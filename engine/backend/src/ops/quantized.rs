@@ -22,7 +22,7 @@ impl Rules for QuantizedLinear {
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let ([outputs, bytes], x) = (inputs.dims("quantized_linear", 1), inputs.get(0).unwrap_or_default());
-        let columns = columns_of(self.format, bytes);
+        let columns = self.format.weights(bytes);
         inputs.require(
             x.last() == Some(&columns) && bytes.is_multiple_of(self.format.block_bytes()),
             "quantized_linear",
@@ -68,23 +68,19 @@ impl Rules for Dequantize {
         let [rows, bytes] = inputs.dims("dequantize", 0);
         let whole = bytes.is_multiple_of(self.format.block_bytes());
         inputs.require(whole, "dequantize", "rows of whole blocks");
-        vec![Shape::from([rows, columns_of(self.format, bytes)])]
+        vec![Shape::from([rows, self.format.weights(bytes)])]
     }
 
     /// Dequantizes on the host.
     fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let blocks = Tensor::<B, 2, Int>::from_primitive(inputs.take_int(0));
         let ([rows, bytes], device) = (blocks.dims(), blocks.device());
-        let columns = columns_of(self.format, bytes);
+        let columns = self.format.weights(bytes);
         let data = blocks.into_data().convert_dtype(DType::U8);
         let mut values = vec![0.0; rows * columns];
         kernels::dequantize(self.format, data.as_bytes(), &mut values);
         Outcome::new([B::float_from_data(TensorData::new(values, [rows, columns]), &device)])
     }
-}
-
-fn columns_of(format: Quantization, bytes: usize) -> usize {
-    bytes / format.block_bytes() * format.block_len()
 }
 
 /// Dequantizes the matrix, `[out, in]`, to a floating-point dtype.

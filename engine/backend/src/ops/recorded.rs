@@ -10,7 +10,7 @@ use burn_ir::TensorIr;
 use burn_router::{BackendRouter, RouterTensor, RunnerChannel, RunnerClient, get_client};
 use grove_communicator::Communicator;
 
-use super::{AnyTensor, Backend, Operation, Outcome, RandomBits, Spec, Values, Wanted};
+use super::{AnyTensor, Backend, Operation, Outcome, Spec, Values, Wanted};
 
 /// A call of one of grove's operations.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -89,24 +89,19 @@ where
 
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
         let client = client_of(&inputs);
+        let outputs_of = |dtype| {
+            let shapes = operation.shapes(&inputs.shapes()).into_iter();
+            shapes.map(|shape| Some(Spec { shape, dtype })).collect()
+        };
         let (outputs, saved) = match operation {
-            // Their compositions generate values on the host, but only shapes and dtypes are needed.
-            Operation::RandomBits(RandomBits { shape, .. }) => {
-                (vec![Some(Spec { shape: shape.clone(), dtype: DType::U32 })], vec![])
-            }
-            Operation::RandomKeyData(_) | Operation::RandomFoldIn(_) => {
-                let shapes = operation.shapes(&inputs.shapes()).into_iter();
-                (shapes.map(|shape| Some(Spec { shape, dtype: DType::U32 })).collect(), vec![])
+            // These compositions compute values on the host, but only shapes and dtypes are needed.
+            Operation::RandomBits(_) | Operation::RandomKeyData(_) | Operation::RandomFoldIn(_) => {
+                (outputs_of(DType::U32), vec![])
             }
             Operation::RandomSamples(samples) => (vec![Some(samples.spec::<Self>(inputs.device()))], vec![]),
             Operation::Dropout(_) => (vec![inputs.get(0).map(spec)], vec![]),
-            // The composition sorts on the host.
             Operation::Argsort(argsort) => (vec![inputs.get(0).map(|x| argsort.spec(x))], vec![]),
-            // The composition dequantizes blocks on the host.
-            Operation::Dequantize(_) => {
-                let shapes = operation.shapes(&inputs.shapes()).into_iter();
-                (shapes.map(|shape| Some(Spec { shape, dtype: DType::F32 })).collect(), vec![])
-            }
+            Operation::Dequantize(_) => (outputs_of(DType::F32), vec![]),
             // The composition communicates with the other ranks.
             Operation::AllReduce(_) => ((0..inputs.len()).map(|i| inputs.get(i).map(spec)).collect(), vec![]),
             _ => match operation.first_step() {

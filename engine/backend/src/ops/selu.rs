@@ -5,7 +5,6 @@ use burn::tensor::{Scalar, Shape, TensorMetadata};
 use super::{
     Backend, BatchAxis, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, flat,
     gelu::{scale, shift},
-    operation::{run_in_f32, run_vjp_in_f32},
     primitive,
 };
 
@@ -22,6 +21,7 @@ pub struct Selu;
 
 impl Rules for Selu {
     const DIFFERENTIATION: Differentiation = Differentiation::MemoryBound;
+    const IN_F32: bool = true;
     const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[0]);
 
     #[track_caller]
@@ -33,10 +33,7 @@ impl Rules for Selu {
         Residuals::default().inputs([0])
     }
 
-    fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
-        if inputs.is_half() {
-            return run_in_f32(*self, inputs, needs);
-        }
+    fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let x = inputs.take_float(0);
         // Derivative 0 at 0, where the negative branch has its own derivative.
         let negative = flat::<B>(x.clone()).lower_equal_elem(0.0);
@@ -45,10 +42,7 @@ impl Rules for Selu {
         Outcome::new([scale::<B>(B::float_add(above, scale::<B>(below, ALPHA)), SCALE)])
     }
 
-    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
-        if grads.is_half() {
-            return run_vjp_in_f32(*self, residuals, grads, wanted);
-        }
+    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, _wanted: &Wanted) -> Values<B> {
         let x = residuals.take_float(0);
         let below = scale::<B>(B::float_exp(B::float_clamp_max(x.clone(), Scalar::from(0.0))), SCALE * ALPHA);
         let positive = flat::<B>(x).greater_elem(0.0);

@@ -2,11 +2,7 @@
 
 use burn::tensor::{Shape, activation};
 
-use super::{
-    Backend, BatchAxis, Outcome, Residuals, Rules, Shapes, Values, Wanted, float,
-    operation::{run_in_f32, run_vjp_in_f32},
-    primitive,
-};
+use super::{Backend, BatchAxis, Outcome, Residuals, Rules, Shapes, Values, Wanted, float, primitive};
 
 /// `silu(gate) * up` with `silu(x) = x / (1 + exp(-x))`: the activation of SwiGLU (Shazeer, 2020).
 ///
@@ -16,6 +12,8 @@ use super::{
 pub struct SwiGlu;
 
 impl Rules for SwiGlu {
+    /// In f16 the gradient of a large gate may be infinite, and infinity times a sigmoid of 0 is NaN.
+    const IN_F32: bool = true;
     const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[0, 1]);
 
     #[track_caller]
@@ -29,20 +27,12 @@ impl Rules for SwiGlu {
         Residuals::default().inputs([0, 1])
     }
 
-    fn compose<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
-        if inputs.is_half() {
-            return run_in_f32(*self, inputs, needs);
-        }
+    fn compose<B: Backend>(&self, inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let [gate, up] = inputs.take_floats().map(float::<B, 3>);
         Outcome::new([primitive(activation::silu(gate) * up)])
     }
 
-    /// 16-bit gradients are computed in f32: in f16 a large gate times a gradient may be infinite, and infinity times a
-    /// sigmoid of 0 is NaN.
-    fn compose_vjp<B: Backend>(&self, residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
-        if grads.is_half() {
-            return run_vjp_in_f32(*self, residuals, grads, wanted);
-        }
+    fn compose_vjp<B: Backend>(&self, residuals: Values<B>, mut grads: Values<B>, _wanted: &Wanted) -> Values<B> {
         let ([gate, up], grad) = (residuals.take_floats().map(float::<B, 3>), grads.take_tensor::<3>(0));
         let sigmoid = activation::sigmoid(gate.clone());
         // silu'(x) = s + x s (1 - s), where s is the sigmoid of x.

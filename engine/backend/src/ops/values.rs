@@ -166,10 +166,7 @@ impl<B: Backend> Values<B> {
 
     /// Takes the boolean tensor at a position, if present.
     pub fn take_optional_bool<const D: usize>(&mut self, position: usize) -> Option<Tensor<B, D, Bool>> {
-        match self.take(position)? {
-            AnyTensor::Bool(x) => Some(Tensor::from_primitive(x)),
-            other => wrong("a boolean tensor", position, Some(&other)),
-        }
+        self.get(position).is_some().then(|| Tensor::from_primitive(self.take_bool(position)))
     }
 
     /// Takes the first `N` values, which must be floating-point tensors.

@@ -2,6 +2,7 @@ use rayon::prelude::*;
 
 use super::{Attention, Heads, Rows, place, rows_of_heads, weigh, zeros};
 use crate::{
+    Dropout,
     matmul::{Layout, MR, PackedB},
     softmax,
 };
@@ -22,7 +23,7 @@ struct Scratch {
     dk: Vec<f32>,
     dv: Vec<f32>,
     /// Packed transposed left-hand matrices.
-    turned: Vec<[f32; MR]>,
+    packed_a: Vec<[f32; MR]>,
 }
 
 impl Attention<'_> {
@@ -88,13 +89,13 @@ impl Attention<'_> {
         &self,
         [i, head]: [usize; 2],
         [(q, q_stride), (g, g_stride)]: [(&[f32], usize); 2],
-        [keys_turned, values_turned, keys]: &[PackedB; 3],
+        [keys_transposed, values_transposed, keys]: &[PackedB; 3],
         scratch: &mut Scratch,
         dq_rows: &mut Rows<'_>,
         [keys_needed, values_needed]: [bool; 2],
     ) {
         let (d, block) = (self.head_dim, self.block());
-        let Scratch { weights, factors, dropped, grad, dq, dk, dv, turned } = scratch;
+        let Scratch { weights, factors, dropped, grad, dq, dk, dv, packed_a } = scratch;
         let rows = |x, stride, n| PackedB::new(x, n, d, Layout { stride, transposed: false });
         for query in (0..self.t).step_by(block) {
             let n = block.min(self.t - query);
@@ -105,11 +106,11 @@ impl Attention<'_> {
             let (first, seen) = (keys_seen.start, keys_seen.len());
             let (q, g) = (&q[query * q_stride..], &g[query * g_stride..]);
             let weights = zeros(weights, n * seen);
-            keys_turned.add_block(0..d, keys_seen.clone(), q, q_stride, n, weights, seen);
+            keys_transposed.add_block(0..d, keys_seen.clone(), q, q_stride, n, weights, seen);
             weigh(self, [i, head, query], keys_seen.clone(), weights);
             // Generated once for both uses.
             let factors = zeros(factors, if self.dropout.is_some() { n * seen } else { 0 });
-            self.dropout_factors(factors, keys_seen.clone(), i, head, query);
+            self.dropout_rows(Dropout::fill_from, [i, head, query], keys_seen.clone(), factors);
             if values_needed {
                 let used = if self.dropout.is_some() {
                     dropped.clear();
@@ -118,17 +119,17 @@ impl Attention<'_> {
                 } else {
                     &*weights
                 };
-                rows(g, g_stride, n).add_transposed(used, seen, seen, &mut dv[first * d..], d, turned);
+                rows(g, g_stride, n).add_transposed(used, seen, seen, &mut dv[first * d..], d, packed_a);
             }
             if dq_rows.is_empty() && !keys_needed {
                 continue;
             }
             let grad = zeros(grad, n * seen);
-            values_turned.add_block(0..d, keys_seen.clone(), g, g_stride, n, grad, seen);
+            values_transposed.add_block(0..d, keys_seen.clone(), g, g_stride, n, grad, seen);
             grad.iter_mut().zip(&*factors).for_each(|(grad, factor)| *grad *= factor);
             softmax::backward(weights, grad, seen, self.scale);
             if keys_needed {
-                rows(q, q_stride, n).add_transposed(grad, seen, seen, &mut dk[first * d..], d, turned);
+                rows(q, q_stride, n).add_transposed(grad, seen, seen, &mut dk[first * d..], d, packed_a);
             }
             if !dq_rows.is_empty() {
                 let dq = zeros(dq, n * d);

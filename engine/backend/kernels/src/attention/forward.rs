@@ -1,7 +1,10 @@
 use rayon::prelude::*;
 
 use super::{Attention, Heads, Rows, place, rows_of_heads, weigh, zeros};
-use crate::matmul::{Layout, PackedB, PanelRows};
+use crate::{
+    Dropout,
+    matmul::{Layout, PackedB, PanelRows},
+};
 
 /// Buffers of a thread.
 #[derive(Default)]
@@ -75,7 +78,7 @@ impl Attention<'_> {
                     let queries = &q.head(i, head)[query * q.stride()..];
                     keys.add_block(0..d, seen.clone(), queries, q.stride(), n, scores, seen.len());
                     weigh(self, [i, head, query], seen.clone(), scores);
-                    self.drop(scores, seen.clone(), i, head, query);
+                    self.dropout_rows(Dropout::apply_from, [i, head, query], seen.clone(), scores);
                     values.add_block(seen.clone(), 0..d, scores, seen.len(), n, gathered, d);
                 }
                 place(rows, gathered, d);

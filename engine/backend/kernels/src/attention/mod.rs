@@ -122,24 +122,12 @@ impl<'a> Attention<'a> {
         if first.start == last.end { 0..0 } else { first.start / NR * NR..last.end }
     }
 
-    /// Returns the index of a query's weight for the first key.
-    fn weight_index(&self, i: usize, head: usize, query: usize) -> usize {
-        ((i * self.n_head + head) * self.t + query) * self.s
-    }
-
-    /// Applies dropout to the weights of queries for some keys.
-    fn drop(&self, weights: &mut [f32], keys: Range<usize>, i: usize, head: usize, query: usize) {
-        let Some(dropout) = self.dropout else { return };
-        for (row, weights) in (query..).zip(weights.chunks_exact_mut(keys.len())) {
-            dropout.apply_from(self.weight_index(i, head, row) + keys.start, weights);
-        }
-    }
-
-    /// Writes the factors by which [`drop`](Self::drop) multiplies. Does nothing without dropout.
-    fn dropout_factors(&self, factors: &mut [f32], keys: Range<usize>, i: usize, head: usize, query: usize) {
-        let Some(dropout) = self.dropout else { return };
-        for (row, factors) in (query..).zip(factors.chunks_exact_mut(keys.len())) {
-            dropout.fill_from(self.weight_index(i, head, row) + keys.start, factors);
+    /// Calls a method of the dropout with the index of the first weight of each query, and with a row for `keys`. `at` is the
+    /// sequence, the head and the first query. Does nothing without dropout.
+    fn dropout_rows(&self, method: Method, at: [usize; 3], keys: Range<usize>, rows: &mut [f32]) {
+        let (Some(dropout), [i, head, query]) = (self.dropout, at) else { return };
+        for (query, row) in (query..).zip(rows.chunks_exact_mut(keys.len())) {
+            method(&dropout, ((i * self.n_head + head) * self.t + query) * self.s + keys.start, row);
         }
     }
 
@@ -194,6 +182,9 @@ vectorized! {
         }
     }
 }
+
+/// [`Dropout::apply_from`] or [`Dropout::fill_from`].
+type Method = fn(&Dropout, usize, &mut [f32]);
 
 /// Rows of a head, not necessarily contiguous.
 type Rows<'a> = Vec<&'a mut [f32]>;

@@ -1,7 +1,11 @@
 //! Attention of a single query per head, as in token-by-token decoding. Keys and values are read only once.
 
 use super::{Attention, Heads, Rows, forward::Scratch, weigh, zeros};
-use crate::{dispatch::vectorized, math::fma};
+use crate::{
+    Dropout,
+    dispatch::vectorized,
+    math::{add_products, fma, total_of_products},
+};
 
 /// Number of keys or values that all heads of a group process before the next ones are read.
 const BLOCK: usize = 64;
@@ -36,7 +40,7 @@ impl Attention<'_> {
         }
         for (head, scores) in (first..).zip(scores.chunks_exact_mut(s)) {
             weigh(self, [i, head, 0], keys.clone(), scores);
-            self.drop(scores, keys.clone(), i, head, 0);
+            self.dropout_rows(Dropout::apply_from, [i, head, 0], keys.clone(), scores);
         }
         for from in (0..s).step_by(BLOCK) {
             for (weights, rows) in scores.chunks_exact(s).zip(rows.iter_mut()) {
@@ -49,28 +53,6 @@ impl Attention<'_> {
 vectorized! {
     /// Computes the dot products of a query with keys.
     fn score<FUSED>(q: &[f32], k: &[f32], stride: usize, scores: &mut [f32]) {
-        // Written so that the sums stay in registers whatever the compiler decides about unrolling and inlining: they are
-        // indexed only by constants, and no call takes their address.
-        #[inline(always)]
-        fn add<const FUSED: bool>(sum: [f32; LANES], k: &[f32; LANES], q: &[f32; LANES]) -> [f32; LANES] {
-            let mut next = [0.0; LANES];
-            for j in 0..LANES {
-                next[j] = fma::<FUSED>(k[j], q[j], sum[j]);
-            }
-            next
-        }
-        #[inline(always)]
-        #[allow(clippy::needless_range_loop)]
-        fn total<const FUSED: bool>(sum: [f32; LANES], k: &[f32], q: &[f32]) -> f32 {
-            let mut total = 0.0;
-            for j in 0..q.len() {
-                total = fma::<FUSED>(k[j], q[j], total);
-            }
-            for j in 0..LANES {
-                total += sum[j];
-            }
-            total
-        }
         let (chunks, rest) = q.as_chunks::<LANES>();
         let (count, last) = (chunks.len(), scores.len().max(1) - 1);
         for (i, scores) in scores.chunks_mut(4).enumerate() {
@@ -82,16 +64,16 @@ vectorized! {
             let ((k0, rest0), (k1, rest1), (k2, rest2), (k3, rest3)) = (row(0), row(1), row(2), row(3));
             let (mut s0, mut s1, mut s2, mut s3) = ([0.0; LANES], [0.0; LANES], [0.0; LANES], [0.0; LANES]);
             for c in 0..count {
-                s0 = add::<FUSED>(s0, &k0[c], &chunks[c]);
-                s1 = add::<FUSED>(s1, &k1[c], &chunks[c]);
-                s2 = add::<FUSED>(s2, &k2[c], &chunks[c]);
-                s3 = add::<FUSED>(s3, &k3[c], &chunks[c]);
+                s0 = add_products::<FUSED, LANES>(s0, &k0[c], &chunks[c]);
+                s1 = add_products::<FUSED, LANES>(s1, &k1[c], &chunks[c]);
+                s2 = add_products::<FUSED, LANES>(s2, &k2[c], &chunks[c]);
+                s3 = add_products::<FUSED, LANES>(s3, &k3[c], &chunks[c]);
             }
             let totals = [
-                total::<FUSED>(s0, rest0, rest),
-                total::<FUSED>(s1, rest1, rest),
-                total::<FUSED>(s2, rest2, rest),
-                total::<FUSED>(s3, rest3, rest),
+                total_of_products::<FUSED, LANES>(s0, rest0, rest),
+                total_of_products::<FUSED, LANES>(s1, rest1, rest),
+                total_of_products::<FUSED, LANES>(s2, rest2, rest),
+                total_of_products::<FUSED, LANES>(s3, rest3, rest),
             ];
             scores.copy_from_slice(&totals[..scores.len()]);
         }

@@ -94,31 +94,14 @@ vectorized! {
 /// Evaluates an expression with a [long](Map::is_long) function.
 macro_rules! long {
     ($map:expr, $f:ident => $run:expr) => {
+        long!($map, $f => $run; Exp exp, Erf erf, Tanh tanh, GeluErf gelu_erf_of, GeluTanh gelu_tanh_of, Selu selu_of)
+    };
+    ($map:expr, $f:ident => $run:expr; $($name:ident $function:ident),*) => {
         match $map {
-            Map::Exp => {
-                let $f = exp::<FUSED>;
+            $(Map::$name => {
+                let $f = $function::<FUSED>;
                 $run
-            }
-            Map::Erf => {
-                let $f = erf::<FUSED>;
-                $run
-            }
-            Map::Tanh => {
-                let $f = tanh::<FUSED>;
-                $run
-            }
-            Map::GeluErf => {
-                let $f = gelu_erf_of::<FUSED>;
-                $run
-            }
-            Map::GeluTanh => {
-                let $f = gelu_tanh_of::<FUSED>;
-                $run
-            }
-            Map::Selu => {
-                let $f = selu_of::<FUSED>;
-                $run
-            }
+            })*
             map => unreachable!("{map:?} has passes of its own"),
         }
     };

@@ -110,7 +110,7 @@ vectorized! {
 
 vectorized! {
     /// Like [`widen_columns`], for contiguous columns.
-    fn widen_turned<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; NR]]) {
+    fn widen_transposed<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; NR]]) {
         #[inline(always)]
         fn each<E: Element<Bits = u16>>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; NR]]) {
             let n = panel.len();

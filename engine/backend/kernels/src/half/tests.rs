@@ -38,7 +38,7 @@ fn sizes_layouts_and_formats() {
                 let (outer, inner) = if transposed { (n, k) } else { (k, n) };
                 let stride = inner + 3;
                 let data = bits(outer * stride);
-                let b = HalfMatrix { data: &data, format, rows: k, columns: n, stride, transposed };
+                let b = HalfMatrix { bits: Matrix { data: &data, rows: k, columns: n, stride, transposed }, format };
                 let mut wide = vec![0.0; data.len()];
                 widen(format, &data, &mut wide);
                 let weight = |p, j| f64::from(wide[if transposed { j * stride + p } else { p * stride + j }]);
@@ -84,8 +84,8 @@ fn threads_do_not_matter() {
     let (data, a) = (bits(depth * columns), vec![0.7; 6 * depth]);
     let run = |threads: usize, rows: usize, b: HalfMatrix<'_>| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let mut c = vec![0.0; rows * b.columns];
-        pool.install(|| matmul_half(Matrix::new(&a[..rows * b.rows], rows, b.rows), b, None, &mut c));
+        let mut c = vec![0.0; rows * b.bits.columns];
+        pool.install(|| matmul_half(Matrix::new(&a[..rows * b.bits.rows], rows, b.bits.rows), b, None, &mut c));
         c
     };
     for rows in [1, 3, 6] {

@@ -42,7 +42,7 @@ fn undefined(op: impl std::fmt::Debug) -> ! {
 }
 
 macro_rules! floats {
-    ($type:ident, $unary:ident, $binary:ident) => {
+    ($type:ident, $unary:ident, $binary:ident, $clamp:ident) => {
         pub(super) fn $unary(memory: &mut Memory, op: Unary, x: Place, y: Place) {
             /// Rounds to the nearest integer, and ties to even.
             fn round(x: $type) -> $type {
@@ -97,11 +97,18 @@ macro_rules! floats {
                 op => undefined(op),
             }
         }
+
+        /// Panics if the minimum exceeds the maximum.
+        pub(super) fn $clamp(memory: &mut Memory, bounds: Bounds, x: Place, y: Place) {
+            let Bounds::Float(min, max) = bounds else { undefined(bounds) };
+            let (min, max) = (min as $type, max as $type);
+            map_in(memory, x, y, |x: $type| x.clamp(min, max));
+        }
     };
 }
 
-floats!(f32, unary_f32, binary_f32);
-floats!(f64, unary_f64, binary_f64);
+floats!(f32, unary_f32, binary_f32, clamp_f32);
+floats!(f64, unary_f64, binary_f64, clamp_f64);
 
 /// An integer type whose arithmetic is done in 64 bits.
 pub(super) trait Int: Element {
@@ -197,19 +204,6 @@ pub(super) fn compare_bools(memory: &mut Memory, op: Comparison, operands: [Plac
         Comparison::Eq => zip_in(memory, operands, y, |a: bool, b| a == b),
         op => undefined(op),
     }
-}
-
-/// Panics if the minimum exceeds the maximum.
-pub(super) fn clamp_f32(memory: &mut Memory, bounds: Bounds, x: Place, y: Place) {
-    let Bounds::Float(min, max) = bounds else { undefined(bounds) };
-    let (min, max) = (min as f32, max as f32);
-    map_in(memory, x, y, |x: f32| x.clamp(min, max));
-}
-
-/// Panics if the minimum exceeds the maximum.
-pub(super) fn clamp_f64(memory: &mut Memory, bounds: Bounds, x: Place, y: Place) {
-    let Bounds::Float(min, max) = bounds else { undefined(bounds) };
-    map_in(memory, x, y, |x: f64| x.clamp(min, max));
 }
 
 /// Panics if the minimum exceeds the maximum.

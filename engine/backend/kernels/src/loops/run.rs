@@ -10,6 +10,19 @@ use super::{
 };
 use crate::chain::{Step, apply_step, as_uninit, sum_of_row};
 
+/// Calls a function that is generic over the element type, for a kind.
+macro_rules! by_kind {
+    ($kind:expr, $function:ident($($argument:expr),*)) => {
+        match $kind {
+            Kind::F32 => $function::<f32>($($argument),*),
+            Kind::F64 => $function::<f64>($($argument),*),
+            Kind::I32 => $function::<i32>($($argument),*),
+            Kind::I64 => $function::<i64>($($argument),*),
+            Kind::Bool => $function::<bool>($($argument),*),
+        }
+    };
+}
+
 /// A list of instructions, prepared for execution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program(Block);
@@ -92,13 +105,13 @@ fn run(block: &[Instruction], memory: &mut Memory, call: &mut dyn FnMut(usize, &
             Instruction::Take { axis, operands: [x, positions], y, otherwise } => {
                 let fits = |i| position(memory, *positions, i).is_some_and(|position| position < axis.size);
                 match (0..positions.len).all(fits) {
-                    true => by_kind(y.kind, Take { memory, axis: *axis, x: *x, positions: *positions, y: *y }),
+                    true => by_kind!(y.kind, take(memory, *axis, *x, *positions, *y)),
                     false => call(*otherwise, memory),
                 }
             }
             Instruction::Copy(x, y) => copy(memory, *x, *y),
-            Instruction::Gather(positions, x, y) => by_kind(y.kind, Gather { memory, positions, x: *x, y: *y }),
-            Instruction::Scatter(positions, x, y) => by_kind(y.kind, Scatter { memory, positions, x: *x, y: *y }),
+            Instruction::Gather(positions, x, y) => by_kind!(y.kind, gather(memory, positions, *x, *y)),
+            Instruction::Scatter(positions, x, y) => by_kind!(y.kind, scatter(memory, positions, *x, *y)),
             Instruction::Repeat { first, holds, then } => {
                 run(first, memory, call);
                 while memory.bools[holds.start] {
@@ -176,35 +189,14 @@ fn chain(memory: &mut Memory, step: Step, operands: &[Place; 3], y: Place) {
 #[inline(always)]
 fn copy(memory: &mut Memory, x: Place, y: Place) {
     #[inline(always)]
-    fn of<T: Copy>(all: &mut [T], x: Place, y: Place) {
+    fn of<T: Element>(memory: &mut Memory, x: Place, y: Place) {
+        let all = T::all_mut(memory);
         match x.len {
             1 => all[y.start] = all[x.start],
             _ => all.copy_within(x.range(), y.start),
         }
     }
-    match x.kind {
-        Kind::F32 => of(&mut memory.f32s, x, y),
-        Kind::F64 => of(&mut memory.f64s, x, y),
-        Kind::I32 => of(&mut memory.i32s, x, y),
-        Kind::I64 => of(&mut memory.i64s, x, y),
-        Kind::Bool => of(&mut memory.bools, x, y),
-    }
-}
-
-/// A computation that is generic over the element type.
-trait ForElements {
-    fn run<T: Element>(self);
-}
-
-#[inline(always)]
-fn by_kind(kind: Kind, f: impl ForElements) {
-    match kind {
-        Kind::F32 => f.run::<f32>(),
-        Kind::F64 => f.run::<f64>(),
-        Kind::I32 => f.run::<i32>(),
-        Kind::I64 => f.run::<i64>(),
-        Kind::Bool => f.run::<bool>(),
-    }
+    by_kind!(x.kind, of(memory, x, y))
 }
 
 /// Sums over an axis, from the first element to the last.
@@ -228,58 +220,32 @@ fn position(memory: &Memory, positions: Place, i: usize) -> Option<usize> {
     }
 }
 
-struct Take<'a> {
-    memory: &'a mut Memory,
-    axis: Axis,
-    x: Place,
-    positions: Place,
-    y: Place,
-}
-
-impl ForElements for Take<'_> {
-    fn run<T: Element>(self) {
-        let Self { memory, axis: Axis { size, inner }, x, positions, y } = self;
-        let (whole, slices) = (size * inner, positions.len * inner);
-        for i in 0..positions.len {
-            let from = position(memory, positions, i).unwrap_or_default() * inner;
-            for outer in 0..x.len / whole.max(1) {
-                let slice = x.start + outer * whole + from;
-                T::all_mut(memory).copy_within(slice..slice + inner, y.start + outer * slices + i * inner);
-            }
+/// See [`Instruction::Take`].
+fn take<T: Element>(memory: &mut Memory, Axis { size, inner }: Axis, x: Place, positions: Place, y: Place) {
+    let (whole, slices) = (size * inner, positions.len * inner);
+    for i in 0..positions.len {
+        let from = position(memory, positions, i).unwrap_or_default() * inner;
+        for outer in 0..x.len / whole.max(1) {
+            let slice = x.start + outer * whole + from;
+            T::all_mut(memory).copy_within(slice..slice + inner, y.start + outer * slices + i * inner);
         }
     }
 }
 
-struct Gather<'a> {
-    memory: &'a mut Memory,
-    positions: &'a [u32],
-    x: Place,
-    y: Place,
-}
-
-impl ForElements for Gather<'_> {
-    fn run<T: Element>(self) {
-        let (before, y) = self.memory.split::<T>(self.y);
-        let x = &before[self.x.range()];
-        for (y, position) in y.iter_mut().zip(self.positions) {
-            *y = x[*position as usize];
-        }
+/// See [`Instruction::Gather`].
+fn gather<T: Element>(memory: &mut Memory, positions: &[u32], x: Place, y: Place) {
+    let (before, y) = memory.split::<T>(y);
+    let x = &before[x.range()];
+    for (y, position) in y.iter_mut().zip(positions) {
+        *y = x[*position as usize];
     }
 }
 
-struct Scatter<'a> {
-    memory: &'a mut Memory,
-    positions: &'a [u32],
-    x: Place,
-    y: Place,
-}
-
-impl ForElements for Scatter<'_> {
-    fn run<T: Element>(self) {
-        let (before, y) = self.memory.split::<T>(self.y);
-        for (x, position) in before[self.x.range()].iter().zip(self.positions) {
-            y[*position as usize] = *x;
-        }
+/// See [`Instruction::Scatter`].
+fn scatter<T: Element>(memory: &mut Memory, positions: &[u32], x: Place, y: Place) {
+    let (before, y) = memory.split::<T>(y);
+    for (x, position) in before[x.range()].iter().zip(positions) {
+        y[*position as usize] = *x;
     }
 }
 

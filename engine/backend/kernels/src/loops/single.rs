@@ -2,25 +2,54 @@
 
 use super::{Binary, Block, Comparison, Instruction, Kind, Memory, Place, Unary};
 
-/// Lists the functions of two elements of each type.
+/// Lists the functions of each type: those of [`Binary`], those of [`Comparison`], and those of one element.
 macro_rules! singles {
-    ($($name:ident: $from:ident $to:ident |$a:ident, $b:ident| $f:expr;)*) => {
+    (
+        binary { $($binary:ident: $op:ident $kind:ident $field:ident |$a:ident, $b:ident| $f:expr;)* }
+        compare { $($compare:ident: $comparison:ident $of:ident $from:ident |$c:ident, $d:ident| $g:expr;)* }
+        unary { $($unary:ident: $all:ident |$x:ident| $h:expr;)* }
+    ) => {
         /// A function of one or two elements, for one type.
         #[allow(missing_docs)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Single {
-            $($name,)*
+            $($binary,)*
+            $($compare,)*
+            $($unary,)*
         }
 
         impl Single {
             /// Computes element `y` from elements `a` and `b`. `y` may be one of them.
             #[inline(always)]
             pub(super) fn run(self, memory: &mut Memory, [a, b]: [u32; 2], y: u32) {
+                let [a, b, y] = [a, b, y].map(|at| at as usize);
                 match self {
-                    $(Self::$name => {
-                        let ($a, $b) = (memory.$from[a as usize], memory.$from[b as usize]);
-                        memory.$to[y as usize] = $f;
+                    $(Self::$binary => {
+                        let ($a, $b) = (memory.$field[a], memory.$field[b]);
+                        memory.$field[y] = $f;
                     })*
+                    $(Self::$compare => {
+                        let ($c, $d) = (memory.$from[a], memory.$from[b]);
+                        memory.bools[y] = $g;
+                    })*
+                    $(Self::$unary => {
+                        let $x = memory.$all[a];
+                        memory.$all[y] = $h;
+                    })*
+                }
+            }
+
+            fn binary(op: Binary, kind: Kind) -> Option<Self> {
+                match (op, kind) {
+                    $((Binary::$op, Kind::$kind) => Some(Self::$binary),)*
+                    _ => None,
+                }
+            }
+
+            fn compare(op: Comparison, kind: Kind) -> Option<Self> {
+                match (op, kind) {
+                    $((Comparison::$comparison, Kind::$of) => Some(Self::$compare),)*
+                    (_, Kind::Bool) => None,
                 }
             }
         }
@@ -28,48 +57,54 @@ macro_rules! singles {
 }
 
 singles! {
-    AddF32: f32s f32s |a, b| a + b;
-    SubF32: f32s f32s |a, b| a - b;
-    MulF32: f32s f32s |a, b| a * b;
-    DivF32: f32s f32s |a, b| a / b;
-    AddF64: f64s f64s |a, b| a + b;
-    SubF64: f64s f64s |a, b| a - b;
-    MulF64: f64s f64s |a, b| a * b;
-    DivF64: f64s f64s |a, b| a / b;
-    AddI32: i32s i32s |a, b| a.wrapping_add(b);
-    SubI32: i32s i32s |a, b| a.wrapping_sub(b);
-    MulI32: i32s i32s |a, b| a.wrapping_mul(b);
-    AddI64: i64s i64s |a, b| a.wrapping_add(b);
-    SubI64: i64s i64s |a, b| a.wrapping_sub(b);
-    MulI64: i64s i64s |a, b| a.wrapping_mul(b);
-    And: bools bools |a, b| a & b;
-    Or: bools bools |a, b| a | b;
-    Not: bools bools |a, _b| !a;
-    EqF32: f32s bools |a, b| a == b;
-    GtF32: f32s bools |a, b| a > b;
-    GeF32: f32s bools |a, b| a >= b;
-    LtF32: f32s bools |a, b| a < b;
-    LeF32: f32s bools |a, b| a <= b;
-    EqF64: f64s bools |a, b| a == b;
-    GtF64: f64s bools |a, b| a > b;
-    GeF64: f64s bools |a, b| a >= b;
-    LtF64: f64s bools |a, b| a < b;
-    LeF64: f64s bools |a, b| a <= b;
-    EqI32: i32s bools |a, b| a == b;
-    GtI32: i32s bools |a, b| a > b;
-    GeI32: i32s bools |a, b| a >= b;
-    LtI32: i32s bools |a, b| a < b;
-    LeI32: i32s bools |a, b| a <= b;
-    EqI64: i64s bools |a, b| a == b;
-    GtI64: i64s bools |a, b| a > b;
-    GeI64: i64s bools |a, b| a >= b;
-    LtI64: i64s bools |a, b| a < b;
-    LeI64: i64s bools |a, b| a <= b;
-    CopyF32: f32s f32s |a, _b| a;
-    CopyF64: f64s f64s |a, _b| a;
-    CopyI32: i32s i32s |a, _b| a;
-    CopyI64: i64s i64s |a, _b| a;
-    CopyBool: bools bools |a, _b| a;
+    binary {
+        AddF32: Add F32 f32s |a, b| a + b;
+        SubF32: Sub F32 f32s |a, b| a - b;
+        MulF32: Mul F32 f32s |a, b| a * b;
+        DivF32: Div F32 f32s |a, b| a / b;
+        AddF64: Add F64 f64s |a, b| a + b;
+        SubF64: Sub F64 f64s |a, b| a - b;
+        MulF64: Mul F64 f64s |a, b| a * b;
+        DivF64: Div F64 f64s |a, b| a / b;
+        AddI32: Add I32 i32s |a, b| a.wrapping_add(b);
+        SubI32: Sub I32 i32s |a, b| a.wrapping_sub(b);
+        MulI32: Mul I32 i32s |a, b| a.wrapping_mul(b);
+        AddI64: Add I64 i64s |a, b| a.wrapping_add(b);
+        SubI64: Sub I64 i64s |a, b| a.wrapping_sub(b);
+        MulI64: Mul I64 i64s |a, b| a.wrapping_mul(b);
+        And: And Bool bools |a, b| a & b;
+        Or: Or Bool bools |a, b| a | b;
+    }
+    compare {
+        EqF32: Eq F32 f32s |a, b| a == b;
+        GtF32: Gt F32 f32s |a, b| a > b;
+        GeF32: Ge F32 f32s |a, b| a >= b;
+        LtF32: Lt F32 f32s |a, b| a < b;
+        LeF32: Le F32 f32s |a, b| a <= b;
+        EqF64: Eq F64 f64s |a, b| a == b;
+        GtF64: Gt F64 f64s |a, b| a > b;
+        GeF64: Ge F64 f64s |a, b| a >= b;
+        LtF64: Lt F64 f64s |a, b| a < b;
+        LeF64: Le F64 f64s |a, b| a <= b;
+        EqI32: Eq I32 i32s |a, b| a == b;
+        GtI32: Gt I32 i32s |a, b| a > b;
+        GeI32: Ge I32 i32s |a, b| a >= b;
+        LtI32: Lt I32 i32s |a, b| a < b;
+        LeI32: Le I32 i32s |a, b| a <= b;
+        EqI64: Eq I64 i64s |a, b| a == b;
+        GtI64: Gt I64 i64s |a, b| a > b;
+        GeI64: Ge I64 i64s |a, b| a >= b;
+        LtI64: Lt I64 i64s |a, b| a < b;
+        LeI64: Le I64 i64s |a, b| a <= b;
+    }
+    unary {
+        Not: bools |x| !x;
+        CopyF32: f32s |x| x;
+        CopyF64: f64s |x| x;
+        CopyI32: i32s |x| x;
+        CopyI64: i64s |x| x;
+        CopyBool: bools |x| x;
+    }
 }
 
 impl Single {
@@ -94,54 +129,6 @@ impl Single {
         let single_elements =
             operands.iter().chain([&y]).all(|place| place.len == 1 && place.start <= u32::MAX as usize);
         single_elements.then_some((single, operands, y))
-    }
-
-    fn binary(op: Binary, kind: Kind) -> Option<Self> {
-        Some(match (op, kind) {
-            (Binary::Add, Kind::F32) => Self::AddF32,
-            (Binary::Sub, Kind::F32) => Self::SubF32,
-            (Binary::Mul, Kind::F32) => Self::MulF32,
-            (Binary::Div, Kind::F32) => Self::DivF32,
-            (Binary::Add, Kind::F64) => Self::AddF64,
-            (Binary::Sub, Kind::F64) => Self::SubF64,
-            (Binary::Mul, Kind::F64) => Self::MulF64,
-            (Binary::Div, Kind::F64) => Self::DivF64,
-            (Binary::Add, Kind::I32) => Self::AddI32,
-            (Binary::Sub, Kind::I32) => Self::SubI32,
-            (Binary::Mul, Kind::I32) => Self::MulI32,
-            (Binary::Add, Kind::I64) => Self::AddI64,
-            (Binary::Sub, Kind::I64) => Self::SubI64,
-            (Binary::Mul, Kind::I64) => Self::MulI64,
-            (Binary::And, Kind::Bool) => Self::And,
-            (Binary::Or, Kind::Bool) => Self::Or,
-            _ => return None,
-        })
-    }
-
-    fn compare(op: Comparison, kind: Kind) -> Option<Self> {
-        Some(match (op, kind) {
-            (Comparison::Eq, Kind::F32) => Self::EqF32,
-            (Comparison::Gt, Kind::F32) => Self::GtF32,
-            (Comparison::Ge, Kind::F32) => Self::GeF32,
-            (Comparison::Lt, Kind::F32) => Self::LtF32,
-            (Comparison::Le, Kind::F32) => Self::LeF32,
-            (Comparison::Eq, Kind::F64) => Self::EqF64,
-            (Comparison::Gt, Kind::F64) => Self::GtF64,
-            (Comparison::Ge, Kind::F64) => Self::GeF64,
-            (Comparison::Lt, Kind::F64) => Self::LtF64,
-            (Comparison::Le, Kind::F64) => Self::LeF64,
-            (Comparison::Eq, Kind::I32) => Self::EqI32,
-            (Comparison::Gt, Kind::I32) => Self::GtI32,
-            (Comparison::Ge, Kind::I32) => Self::GeI32,
-            (Comparison::Lt, Kind::I32) => Self::LtI32,
-            (Comparison::Le, Kind::I32) => Self::LeI32,
-            (Comparison::Eq, Kind::I64) => Self::EqI64,
-            (Comparison::Gt, Kind::I64) => Self::GtI64,
-            (Comparison::Ge, Kind::I64) => Self::GeI64,
-            (Comparison::Lt, Kind::I64) => Self::LtI64,
-            (Comparison::Le, Kind::I64) => Self::LeI64,
-            (_, Kind::Bool) => return None,
-        })
     }
 }
 

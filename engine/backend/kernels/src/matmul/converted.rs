@@ -28,7 +28,7 @@ struct Scratch {
     /// Results of a band.
     sums: Vec<f32>,
     /// Packed transposed left-hand matrix.
-    turned: Vec<[f32; MR]>,
+    packed_a: Vec<[f32; MR]>,
 }
 
 thread_local! {
@@ -61,7 +61,7 @@ fn band(
     rows: &mut [&mut [f32]],
     scratch: &mut Scratch,
 ) {
-    let Scratch { panels: memory, sums, turned } = scratch;
+    let Scratch { panels: memory, sums, packed_a } = scratch;
     let width = rows[0].len();
     sums.clear();
     sums.resize(rows.len() * width, 0.0);
@@ -73,7 +73,7 @@ fn band(
         for (i, sums) in sums.chunks_mut(PASS * width).enumerate() {
             let (a, n) = (a.part(i * PASS, PASS, from, depth), sums.len() / width);
             if a.transposed {
-                panels.add_transposed(a.data, a.stride, n, sums, width, turned);
+                panels.add_transposed(a.data, a.stride, n, sums, width, packed_a);
             } else {
                 panels.add(0, panels.count(), a.data, a.stride, n, sums, width);
             }

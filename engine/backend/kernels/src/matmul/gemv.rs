@@ -11,22 +11,13 @@ use crate::{
 /// Maximum number of rows for which the matrix is not packed. Packing costs about as much as this number of uses.
 pub(crate) const GEMV_ROWS: usize = 4;
 
-/// Right-hand matrix, with the fields of [`Matrix`].
-pub(crate) struct GemvMatrix<'a, E: Element> {
-    pub(crate) data: &'a [E::Bits],
-    pub(crate) rows: usize,
-    pub(crate) columns: usize,
-    pub(crate) stride: usize,
-    pub(crate) transposed: bool,
-}
-
 /// Computes `c = a b + bias`. `a` has at most [`GEMV_ROWS`] rows, and no matrix is empty.
-pub(crate) fn gemv<E: Element>(a: Matrix<'_>, b: GemvMatrix<'_, E>, bias: Option<&[f32]>, c: &mut [f32]) {
+pub(crate) fn gemv<E: Element>(a: Matrix<'_>, b: Matrix<'_, E::Bits>, bias: Option<&[f32]>, c: &mut [f32]) {
     let rows = a.contiguous();
     if b.transposed {
-        dots(&rows, &b, bias, c);
+        dots::<E>(&rows, &b, bias, c);
     } else {
-        sums(&rows, &b, bias, c);
+        sums::<E>(&rows, &b, bias, c);
     }
 }
 
@@ -39,7 +30,7 @@ const FAR: usize = 1 << 22;
 const AHEAD: usize = 1 << 10;
 
 /// Computes `c = a b + bias` for a matrix `b` with contiguous columns. `a` consists of contiguous rows.
-fn dots<E: Element>(a: &[f32], b: &GemvMatrix<'_, E>, bias: Option<&[f32]>, c: &mut [f32]) {
+fn dots<E: Element>(a: &[f32], b: &Matrix<'_, E::Bits>, bias: Option<&[f32]>, c: &mut [f32]) {
     let width = (TASK / b.rows.max(1)).max(4).next_multiple_of(4);
     for_bands(c, b.columns, width, |first, rows| {
         let data = &b.data[(first * b.stride).min(b.data.len())..];
@@ -157,7 +148,7 @@ const PART: usize = 256;
 const STEP: usize = 8;
 
 /// Like [`dots`], for contiguous rows of `b`. A task sums some rows of some columns.
-fn sums<E: Element>(a: &[f32], b: &GemvMatrix<'_, E>, bias: Option<&[f32]>, c: &mut [f32]) {
+fn sums<E: Element>(a: &[f32], b: &Matrix<'_, E::Bits>, bias: Option<&[f32]>, c: &mut [f32]) {
     let (depth, columns) = (b.rows, b.columns);
     let band = if columns >= 4 * WIDE_BAND { WIDE_BAND } else { BAND.min(columns) };
     let (parts, bands, rows) = (depth.div_ceil(PART), columns.div_ceil(band), c.len() / columns);

@@ -25,8 +25,9 @@ pub(crate) use avx512::{MR_AVX512, Start, usable as has_avx512, with_strips};
 pub(crate) use avx512::{by_height, microkernel as avx512_microkernel};
 pub(crate) use bands::for_bands;
 pub(crate) use converted::{KC as CONVERTED_KC, Source, matmul_converted};
-pub(crate) use element::{Element, F32};
-pub(crate) use gemv::{GEMV_ROWS, GemvMatrix, gemv};
+pub(crate) use element::Element;
+use element::F32;
+pub(crate) use gemv::{GEMV_ROWS, gemv};
 pub(crate) use microkernel::{MR, NR, microkernel};
 pub(crate) use pack::{Layout, pack};
 pub(crate) use packed_a::{Filling, PackedA, transposed};
@@ -38,9 +39,9 @@ pub(crate) use target::Target;
 
 /// A matrix in a slice.
 #[derive(Clone, Copy)]
-pub struct Matrix<'a> {
+pub struct Matrix<'a, T = f32> {
     /// Elements. The rows may be separated by unused elements.
-    pub data: &'a [f32],
+    pub data: &'a [T],
     /// Number of rows of the matrix.
     pub rows: usize,
     /// Number of columns of the matrix.
@@ -51,9 +52,9 @@ pub struct Matrix<'a> {
     pub transposed: bool,
 }
 
-impl<'a> Matrix<'a> {
+impl<'a, T> Matrix<'a, T> {
     /// Views `data` as `rows` rows of `columns`.
-    pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
+    pub fn new(data: &'a [T], rows: usize, columns: usize) -> Self {
         Self { data, rows, columns, stride: columns, transposed: false }
     }
 
@@ -70,16 +71,6 @@ impl<'a> Matrix<'a> {
         Self { data, rows: rows.min(self.rows - row), columns: columns.min(self.columns - column), ..self }
     }
 
-    /// Returns the elements in row-major order, contiguously. For few rows, because this may copy.
-    pub(crate) fn contiguous(self) -> Cow<'a, [f32]> {
-        let Self { data, rows, columns, stride, .. } = self;
-        if !self.transposed && (stride == columns || rows <= 1) {
-            return Cow::Borrowed(&data[..rows * columns]);
-        }
-        let (down, across) = if self.transposed { (1, stride) } else { (stride, 1) };
-        Cow::Owned((0..rows * columns).map(|i| data[i / columns * down + i % columns * across]).collect())
-    }
-
     fn layout(&self) -> Layout {
         Layout { stride: self.stride, transposed: self.transposed }
     }
@@ -88,6 +79,18 @@ impl<'a> Matrix<'a> {
         let (outer, inner) = if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) };
         let needed = if outer * inner == 0 { 0 } else { (outer - 1) * self.stride + inner };
         assert!(self.stride >= inner && self.data.len() >= needed, "{} elements are too few", self.data.len());
+    }
+}
+
+impl<'a> Matrix<'a> {
+    /// Returns the elements in row-major order, contiguously. For few rows, because this may copy.
+    pub(crate) fn contiguous(self) -> Cow<'a, [f32]> {
+        let Self { data, rows, columns, stride, .. } = self;
+        if !self.transposed && (stride == columns || rows <= 1) {
+            return Cow::Borrowed(&data[..rows * columns]);
+        }
+        let (down, across) = if self.transposed { (1, stride) } else { (stride, 1) };
+        Cow::Owned((0..rows * columns).map(|i| data[i / columns * down + i % columns * across]).collect())
     }
 }
 
@@ -103,8 +106,7 @@ pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32])
         return;
     }
     if a.rows <= GEMV_ROWS && b.rows > 0 {
-        let Matrix { data, rows, columns, stride, transposed } = b;
-        return gemv(a, GemvMatrix::<F32> { data, rows, columns, stride, transposed }, bias, c);
+        return gemv::<F32>(a, b, bias, c);
     }
     #[cfg(target_arch = "x86_64")]
     if has_avx512() && b.rows > 0 {

@@ -52,8 +52,11 @@ pub(super) trait Format: Sized {
     /// Converts the recorded values of `units` units.
     fn finish(units: usize, factors: &mut Factors);
 
-    /// Returns the index in the unit of a part's first weight.
-    fn first(at: Place) -> usize;
+    /// Returns the index in the unit of a part's first weight: the halves of a strip follow each other, unless overridden.
+    #[inline(always)]
+    fn first(at: Place) -> usize {
+        64 * at.strip + 32 * at.half + 16 * at.part
+    }
 
     /// Returns the index in the unit of a part's scale and offset.
     #[inline(always)]

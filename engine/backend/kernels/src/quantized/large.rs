@@ -1,6 +1,6 @@
 //! Formats with blocks of 256 weights; each block is a unit. (ggml's `block_q4_K`, `block_q5_K` and `block_q6_K`.)
 
-use super::format::{Factors, Format, LANES, Place, Units, chunks, convert, f16, nibbles, word};
+use super::format::{Factors, Format, LANES, Units, chunks, convert, f16, nibbles, word};
 
 /// d, m, 12 bytes of scales and minima of 8 groups of 32 weights, 4 times 32 bytes whose lower halves are the first 32 of 64
 /// weights: `d scale code - m minimum`.
@@ -70,10 +70,6 @@ macro_rules! with_minima {
             fn finish(units: usize, factors: &mut Factors) {
                 finish(units, factors);
             }
-            #[inline(always)]
-            fn first(at: Place) -> usize {
-                64 * at.strip + 32 * at.half + 16 * at.part
-            }
         }
     };
 }
@@ -123,9 +119,5 @@ impl Format for Q6K {
                 }
             }
         }
-    }
-    #[inline(always)]
-    fn first(at: Place) -> usize {
-        64 * at.strip + 32 * at.half + 16 * at.part
     }
 }

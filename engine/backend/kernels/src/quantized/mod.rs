@@ -88,6 +88,11 @@ impl Quantization {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
+    /// Returns the number of weights in `bytes` bytes, which must be whole blocks.
+    pub fn weights(self, bytes: usize) -> usize {
+        bytes / self.block_bytes() * self.block_len()
+    }
+
     /// Returns the number of bytes of `weights` weights, which must be whole blocks.
     fn bytes(self, weights: usize) -> usize {
         weights / self.block_len() * self.block_bytes()

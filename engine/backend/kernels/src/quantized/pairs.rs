@@ -112,8 +112,4 @@ impl Format for Q8_0 {
     fn finish(units: usize, factors: &mut Factors) {
         finish::<false>(2 * units, factors);
     }
-    #[inline(always)]
-    fn first(at: Place) -> usize {
-        32 * at.half + 16 * at.part
-    }
 }

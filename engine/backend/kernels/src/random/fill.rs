@@ -56,14 +56,11 @@ fn fill_block_avx2<S: Stream>(stream: &S, first: u64, block: &mut [S::Item]) {
     fill_block(stream, first, block);
 }
 
-// 64-bit counters would halve the number of lanes, so the loop counts in 32 bits with a carry.
 #[inline(always)]
 fn fill_block<S: Stream>(stream: &S, first: u64, block: &mut [S::Item]) {
-    let [high, low] = threefry::counter(first);
+    let first = threefry::counter(first);
     for (i, item) in block.iter_mut().enumerate() {
-        let index = low.wrapping_add(i as u32);
-        let carry = u32::from(index < low);
-        *item = stream.item([high.wrapping_add(carry), index]);
+        *item = stream.item(threefry::advanced(first, i as u32));
     }
 }
 

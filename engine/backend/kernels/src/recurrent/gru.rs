@@ -7,9 +7,10 @@ use crate::{
 };
 
 /// Position of a GRU's reset gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum GruReset {
-    /// After the product with the state weights, as in `torch.nn.GRU`: `n = tanh(x_n + r (W_hn h + b_hn))`.
+    /// After the product with the state weights, as in PyTorch and cuDNN: `n = tanh(x_n + r (W_hn h + b_hn))`.
+    #[default]
     After,
     /// Before the product: `n = tanh(x_n + W_hn (r h) + b_hn)`, as in Cho et al., 2014.
     Before,

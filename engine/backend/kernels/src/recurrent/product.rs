@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::{
     dispatch::vectorized,
-    math::fma,
+    math::{add_products, fma, total_of_products},
     matmul::{Layout, NR, PackedB},
     recurrent::steps::Steps,
 };
@@ -129,28 +129,6 @@ const LANES: usize = 8;
 vectorized! {
     /// Adds the dot product of `a` with each row of `w` to `c`.
     fn add_dots<FUSED>(w: &[f32], stride: usize, a: &[f32], c: &mut [f32]) {
-        // Written so that the sums stay in registers however the compiler unrolls and inlines: they are indexed only by
-        // constants, and no call takes their address.
-        #[inline(always)]
-        fn add<const FUSED: bool>(sum: [f32; LANES], w: &[f32; LANES], a: &[f32; LANES]) -> [f32; LANES] {
-            let mut next = [0.0; LANES];
-            for j in 0..LANES {
-                next[j] = fma::<FUSED>(w[j], a[j], sum[j]);
-            }
-            next
-        }
-        #[inline(always)]
-        #[allow(clippy::needless_range_loop)]
-        fn total<const FUSED: bool>(sum: [f32; LANES], w: &[f32], a: &[f32]) -> f32 {
-            let mut total = 0.0;
-            for k in 0..a.len() {
-                total = fma::<FUSED>(w[k], a[k], total);
-            }
-            for j in 0..LANES {
-                total += sum[j];
-            }
-            total
-        }
         let (chunks, rest) = a.as_chunks::<LANES>();
         let (count, n) = (chunks.len(), a.len());
         let row = |i: usize| {
@@ -166,9 +144,9 @@ vectorized! {
                     $(let ($w, $rest) = row(i * 8 + $number);)*
                     $(let mut $sum = [0.0; LANES];)*
                     for k in 0..count {
-                        $($sum = add::<FUSED>($sum, &$w[k], &chunks[k]);)*
+                        $($sum = add_products::<FUSED, LANES>($sum, &$w[k], &chunks[k]);)*
                     }
-                    $(c[$number] += total::<FUSED>($sum, $rest, rest);)*
+                    $(c[$number] += total_of_products::<FUSED, LANES>($sum, $rest, rest);)*
                 };
             }
             eight!(0 w0 r0 s0 1 w1 r1 s1 2 w2 r2 s2 3 w3 r3 s3 4 w4 r4 s4 5 w5 r5 s5 6 w6 r6 s6 7 w7 r7 s7);
@@ -177,9 +155,9 @@ vectorized! {
             let (w, w_rest) = row(done + i);
             let mut sum = [0.0; LANES];
             for k in 0..count {
-                sum = add::<FUSED>(sum, &w[k], &chunks[k]);
+                sum = add_products::<FUSED, LANES>(sum, &w[k], &chunks[k]);
             }
-            *c += total::<FUSED>(sum, w_rest, rest);
+            *c += total_of_products::<FUSED, LANES>(sum, w_rest, rest);
         }
     }
 }

@@ -7,9 +7,10 @@ use crate::{
 };
 
 /// Activation function of a plain recurrent layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum RnnActivation {
     /// Hyperbolic tangent.
+    #[default]
     Tanh,
     /// `max(x, 0)`.
     Relu,

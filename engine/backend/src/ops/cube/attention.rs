@@ -11,7 +11,7 @@ use super::{
     register::{Lazy, register_list},
     tensor::{Strides, StridesLaunch, addresses, array, cubes, empty},
 };
-use crate::ops::{Attention, Values};
+use crate::ops::{Attention, KeyRanges, Values};
 
 /// Maximum number of queries per head for this kernel. Each query reads all keys and values.
 const MAX_QUERIES: usize = 8;
@@ -199,11 +199,11 @@ pub(super) fn is_small(q: &Shape, k: &Shape, causal: bool) -> bool {
 /// Computes `softmax(q k^T * scale) v` for a few queries, without dropout.
 pub(super) fn attention<R: CubeRuntime, B: Fusing<R>>(attention: Attention, mut values: Values<B>) -> Lazy<R> {
     let (q, s, dtype) = (values.shape(0), values.shape(1)[2], values.dtype(0));
-    let counts = [3, 4].map(|i| values.take_optional_int::<1>(i).map(Tensor::into_primitive));
+    let ranges = KeyRanges::take(attention.causal, attention.window, &mut values, 3);
     let mask = values.take_optional_bool::<4>(5).map(Tensor::into_primitive);
     let masked = mask.is_some();
     let mut inputs: Vec<_> = [0, 1, 2].map(|i| values.take_float(i)).into_iter().chain(mask).collect();
-    let ranges = Ranges::register((attention.causal, attention.window), counts, s, &mut inputs);
+    let ranges = Ranges::register(ranges, s, &mut inputs);
     let options = Options { scale: attention.scale as f32, masked, ranges };
     let y = register_list("grove_attention", inputs, vec![(q, dtype)], move |inputs| vec![launch(inputs, options)]);
     y.into_iter().next().expect("one output was described")

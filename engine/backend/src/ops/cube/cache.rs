@@ -85,20 +85,13 @@ fn write<R: CubeRuntime>(
 }
 
 /// See [`UpdateCache`](crate::ops::UpdateCache).
-pub(super) fn append<R: CubeRuntime>(
-    [keys, values]: [Lazy<R>; 2],
-    [new_keys, new_values]: [Lazy<R>; 2],
-    at: usize,
-    seen: Range<usize>,
-) -> [[Lazy<R>; 2]; 2] {
+pub(super) fn append<R: CubeRuntime>(inputs: [Lazy<R>; 4], at: usize, seen: Range<usize>) -> [Lazy<R>; 4] {
+    let [keys, _, new_keys, _] = &inputs;
     let (shape, dtype) = (keys.shape(), keys.dtype());
     let (t, capacity) = (new_keys.shape()[2], shape[2]);
     assert!(at + t <= capacity && seen.end <= capacity, "{t} positions from {at} on in {capacity}");
     let mut shape_seen = shape.clone();
     shape_seen[2] = seen.len();
     let outputs = [&shape, &shape, &shape_seen, &shape_seen].map(|shape| (shape.clone(), dtype));
-    let inputs = [keys, values, new_keys, new_values];
-    let [keys, values, seen_keys, seen_values] =
-        register("grove_append", inputs, outputs, move |inputs| write(inputs, at, seen.clone()));
-    [[keys, values], [seen_keys, seen_values]]
+    register("grove_append", inputs, outputs, move |inputs| write(inputs, at, seen.clone()))
 }

@@ -5,7 +5,7 @@ use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
-    register::{Lazy, register_all, register_list},
+    register::{Lazy, register_list},
     tensor::{addresses, cubes, empty, view},
 };
 
@@ -18,8 +18,8 @@ pub(super) fn chunk<R: CubeRuntime>(x: Lazy<R>, count: usize, axis: usize) -> Ve
     let size = shape[axis] / count;
     shape[axis] = size;
     let outputs = vec![(shape, dtype); count];
-    register_all("grove_chunk", [x], outputs, move |[x]| {
-        (0..count).map(|i| view(x.clone(), axis, i * size..(i + 1) * size)).collect()
+    register_list("grove_chunk", vec![x], outputs, move |x| {
+        (0..count).map(|i| view(x[0].clone(), axis, i * size..(i + 1) * size)).collect()
     })
 }
 

@@ -8,7 +8,7 @@ use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::{prelude::*, zspace::metadata::Metadata};
 
 use super::{
-    register::{Lazy, register},
+    register::{Lazy, register, register_one},
     tensor::{addresses, array, cubes, empty},
 };
 
@@ -150,9 +150,8 @@ fn norm_sums<R: CubeRuntime>(inputs: [CubeTensor<R>; 3], dtype: DType) -> [CubeT
 
 /// Returns the sums over the rows of `[rows, size]`, `[size]`. Sums are accumulated in f32 and rounded to the dtype.
 pub(super) fn column_sums<R: CubeRuntime>(grad: Lazy<R>, dtype: DType) -> Lazy<R> {
-    let output = [([grad.shape()[1]].into(), dtype)];
-    let [y] = register("grove_column_sums", [grad], output, move |[grad]| [sums(grad, dtype)]);
-    y
+    let output = ([grad.shape()[1]].into(), dtype);
+    register_one("grove_column_sums", [grad], output, move |[grad]| sums(grad, dtype))
 }
 
 /// Returns the gradients of a norm's weight and bias, `[size]`, from the rows `x`, their statistics and the gradient.

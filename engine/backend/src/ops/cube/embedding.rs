@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::{
     reduce::cube_max,
-    register::{Lazy, register},
+    register::{Lazy, register_one},
     tensor::{addresses, array, cubes, owned, units_for},
 };
 
@@ -109,7 +109,6 @@ fn launch<R: CubeRuntime>([sums, indices, grad]: [CubeTensor<R>; 3]) -> CubeTens
 
 /// Adds the gradients `[b, t, size]` of looked-up rows to the gradient of the table, `[rows, size]`, and returns it.
 pub(super) fn embedding_backward<R: CubeRuntime>(sums: Lazy<R>, indices: Lazy<R>, grad: Lazy<R>) -> Lazy<R> {
-    let output = [(sums.shape(), sums.dtype())];
-    let [sums] = register("grove_embedding_grad", [sums, indices, grad], output, |inputs| [launch(inputs)]);
-    sums
+    let output = (sums.shape(), sums.dtype());
+    register_one("grove_embedding_grad", [sums, indices, grad], output, launch)
 }

@@ -5,7 +5,7 @@ use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
-    register::{Lazy, register},
+    register::{Lazy, register_one},
     tensor::{addresses, array, cubes, empty, joined},
 };
 
@@ -239,8 +239,7 @@ pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
     let (mut shape, dtype) = (lhs.shape(), lhs.dtype());
     let d = shape.num_dims();
     shape[d - 1] = rhs.shape()[d - 1];
-    let [y] = register("grove_gemv", [lhs, rhs], [(shape, dtype)], |[lhs, rhs]| [multiply(lhs, rhs)]);
-    y
+    register_one("grove_gemv", [lhs, rhs], (shape, dtype), |[lhs, rhs]| multiply(lhs, rhs))
 }
 
 /// Returns `x W + b` for a few rows, `[.., k]`.
@@ -258,12 +257,11 @@ pub(super) fn linear<R: CubeRuntime>(x: Lazy<R>, weight: Lazy<R>, bias: Option<L
     let (mut shape, dtype): (Shape, DType) = (x.shape(), x.dtype());
     let d = shape.num_dims();
     shape[d - 1] = weight.shape()[1];
-    let output = [(shape, dtype)];
-    let [y] = match bias {
-        Some(bias) => register("grove_linear", [x, weight, bias], output, |[x, weight, bias]| {
-            [linear_rows(x, weight, Some(bias))]
+    let output = (shape, dtype);
+    match bias {
+        Some(bias) => register_one("grove_linear", [x, weight, bias], output, |[x, weight, bias]| {
+            linear_rows(x, weight, Some(bias))
         }),
-        None => register("grove_linear", [x, weight], output, |[x, weight]| [linear_rows(x, weight, None)]),
-    };
-    y
+        None => register_one("grove_linear", [x, weight], output, |[x, weight]| linear_rows(x, weight, None)),
+    }
 }

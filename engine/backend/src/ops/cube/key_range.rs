@@ -1,10 +1,11 @@
-//! Range of keys that a query attends to, computed in kernels; see [`KeyRanges`](crate::KeyRanges).
+//! Range of keys that a query attends to, computed in kernels; see [`KeyRanges`].
 
-use burn::tensor::DType;
+use burn::tensor::{DType, Tensor};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
-use super::register::Lazy;
+use super::{Fusing, register::Lazy};
+use crate::KeyRanges;
 
 /// A half-open range of keys.
 #[derive(CubeType)]
@@ -72,7 +73,7 @@ pub(super) fn visible_keys<P: Int, L: Int>(
     KeyRange { start, end }
 }
 
-/// [`KeyRanges`](crate::KeyRanges) without their tensors, which are inputs of an operation.
+/// [`KeyRanges`] without their tensors, which are inputs of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Ranges {
     pub limits: Limits,
@@ -81,16 +82,16 @@ pub(super) struct Ranges {
 
 impl Ranges {
     /// Returns the ranges of an operation on `s` keys, and appends their tensors to the operation's inputs.
-    pub(super) fn register<R: CubeRuntime>(
-        (causal, window): (bool, Option<usize>),
-        [padding, lengths]: [Option<Lazy<R>>; 2],
+    pub(super) fn register<R: CubeRuntime, B: Fusing<R>>(
+        ranges: KeyRanges<B>,
         s: usize,
         inputs: &mut Vec<Lazy<R>>,
     ) -> Self {
+        let KeyRanges { causal, window, padding, lengths } = ranges;
         let window = window.filter(|&window| window < s);
         let limits =
             Limits { causal, windowed: window.is_some(), padded: padding.is_some(), bounded: lengths.is_some() };
-        inputs.extend(padding.into_iter().chain(lengths));
+        inputs.extend(padding.into_iter().chain(lengths).map(Tensor::into_primitive));
         Self { limits, window: window.unwrap_or(s) }
     }
 

@@ -31,7 +31,7 @@ use std::{
 };
 
 use super::{
-    register::{Lazy, register},
+    register::{Lazy, register_one},
     tensor::empty,
 };
 use crate::matmul_precision::{MatmulPrecision, matmul_precision};
@@ -252,10 +252,8 @@ pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
     let large_tiles = !lacks_shared_memory(&lhs);
     let double_buffered = large_tiles && !overruns(&lhs, sizes);
     let kernels = Kernels { tensor_cores: !must_stay_f32(&lhs), double_buffered, large_tiles };
-    let output = [(shape.clone(), lhs.dtype)];
-    let [y] =
-        register("grove_matmul", [lhs, rhs], output, move |[lhs, rhs]| [multiply(lhs, rhs, shape.clone(), kernels)]);
-    y
+    let output = (shape.clone(), lhs.dtype);
+    register_one("grove_matmul", [lhs, rhs], output, move |[lhs, rhs]| multiply(lhs, rhs, shape.clone(), kernels))
 }
 
 #[cfg(all(test, feature = "cuda_tests"))]

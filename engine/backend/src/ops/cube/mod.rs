@@ -47,7 +47,7 @@ use super::{
     linear::{self, by_rows},
     primitive,
 };
-use recurrent::{Cell, takes};
+use recurrent::Cell;
 use register::Lazy;
 
 /// A fusing backend on a runtime.
@@ -113,8 +113,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
         }
         Operation::RowNorm(norm) => {
             let (x, weight) = (inputs.take_float(0), inputs.take_float(1));
-            let (y, stats) = row_norm::row_norm(x, weight, inputs.take_optional_float(2), *norm);
-            Outcome::new([y, stats])
+            Outcome::new(row_norm::row_norm(x, weight, inputs.take_optional_float(2), *norm))
         }
         Operation::Attention(attention)
             if !keep
@@ -125,15 +124,10 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
             Outcome::new([attention::attention::<R, B>(*attention, inputs)])
         }
         Operation::UpdateCache(update) => {
-            let [keys, values, new_keys, new_values] = inputs.take_floats();
-            let (at, seen) = (update.at, update.seen.clone());
-            Outcome::new(cache::append([keys, values], [new_keys, new_values], at, seen).into_iter().flatten())
+            Outcome::new(cache::append(inputs.take_floats(), update.at, update.seen.clone()))
         }
         Operation::MaskedSoftmax(softmax) => Outcome::new([softmax::masked_softmax::<R, B>(*softmax, inputs)]),
-        Operation::Nll(_) => {
-            let (losses, normaliser) = nll::nll(inputs.take_float(0), inputs.take_int(1));
-            Outcome::new([losses, normaliser])
-        }
+        Operation::Nll(_) => Outcome::new(nll::nll(inputs.take_float(0), inputs.take_int(1))),
         Operation::Chunk(chunk) => Outcome::new(chunk::chunk(inputs.take_float(0), chunk.count, chunk.axis)),
         Operation::Concat(concat) if inputs.len() <= chunk::MAX_PARTS => {
             Outcome::new([chunk::unchunk(inputs.into_floats(), concat.axis)])
@@ -143,21 +137,13 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
             Values::default().with(AnyTensor::Int(bits)).into()
         }
         Operation::Dropout(dropout) => Outcome::new([random::dropout(inputs.take_float(0), *dropout)]),
-        Operation::Lstm(lstm) => {
-            let tensors: [_; 6] = inputs.take_floats();
-            if takes(&tensors) {
-                return recurrent::forward::<B, R>(Cell::Lstm, tensors, &lstm.steps, keep);
-            }
-            operation.compose(Values::floats(tensors), needs)
+        Operation::Lstm(lstm) if inputs.all_f32() => {
+            recurrent::forward::<B, R>(Cell::Lstm, inputs.take_floats(), &lstm.steps, keep)
         }
-        Operation::Gru(gru) if gru.reset == GruReset::After => {
-            let tensors: [_; 5] = inputs.take_floats();
-            if takes(&tensors) {
-                let [x, w_ih, w_hh, bias, h] = tensors;
-                let tensors = [x, w_ih, w_hh, bias, h.clone(), h];
-                return recurrent::forward::<B, R>(Cell::Gru, tensors, &gru.steps, keep);
-            }
-            operation.compose(Values::floats(tensors), needs)
+        Operation::Gru(gru) if gru.reset == GruReset::After && inputs.all_f32() => {
+            let [x, w_ih, w_hh, bias, h] = inputs.take_floats();
+            // A GRU has no sixth input; `h` is a placeholder.
+            recurrent::forward::<B, R>(Cell::Gru, [x, w_ih, w_hh, bias, h.clone(), h], &gru.steps, keep)
         }
         Operation::AdamStep(_) if inputs.dtype(inputs.len() - 1) == DType::F32 => {
             let (leaves, hyperparameters) = leaves_of(inputs);

@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::{
     reduce::{cube_max, cube_sum},
-    register::{Lazy, register},
+    register::{Lazy, register, register_one},
     tensor::{addresses, array, cubes, empty, units_for},
 };
 
@@ -88,11 +88,10 @@ fn launch<R: CubeRuntime>(inputs: [CubeTensor<R>; 2]) -> [CubeTensor<R>; 2] {
 }
 
 /// See [`Nll`](crate::ops::Nll).
-pub(super) fn nll<R: CubeRuntime>(logits: Lazy<R>, labels: Lazy<R>) -> (Lazy<R>, Lazy<R>) {
+pub(super) fn nll<R: CubeRuntime>(logits: Lazy<R>, labels: Lazy<R>) -> [Lazy<R>; 2] {
     let rows = logits.shape()[0];
     let outputs = [([rows].into(), logits.dtype()), ([rows].into(), DType::F32)];
-    let [losses, normaliser] = register("grove_nll", [logits, labels], outputs, launch);
-    (losses, normaliser)
+    register("grove_nll", [logits, labels], outputs, launch)
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -152,8 +151,6 @@ pub(super) fn nll_backward<R: CubeRuntime>(
     normaliser: Lazy<R>,
     grad: Lazy<R>,
 ) -> Lazy<R> {
-    let output = [(logits.shape(), logits.dtype())];
-    let [slope] =
-        register("grove_nll_grad", [logits, labels, normaliser, grad], output, |inputs| [launch_grad(inputs)]);
-    slope
+    let output = (logits.shape(), logits.dtype());
+    register_one("grove_nll_grad", [logits, labels, normaliser, grad], output, launch_grad)
 }

@@ -1,9 +1,9 @@
-//! LSTM and GRU layers: one launch per step, forward and backward.
+//! LSTM and GRU layers in f32: one launch per step, forward and backward. 16-bit layers are composed of Burn's operations.
 //!
 //! A cube computes some hidden units of some sequences: first the products with the recurrent weights, in tiles, then the
 //! cells. A launch starts after the previous one has finished, so the steps need no other synchronisation.
 
-use burn::tensor::{DType, Tensor, TensorMetadata};
+use burn::tensor::{Tensor, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
@@ -13,7 +13,7 @@ use super::{
     tensor::{addresses, array, cubes, empty},
 };
 use crate::{
-    Backend, Steps,
+    Backend, Steps, matmul,
     ops::{Outcome, float, primitive, recurrent as composed},
 };
 
@@ -40,11 +40,6 @@ impl Cell {
             Self::Gru => 1,
         }
     }
-}
-
-/// Returns true for inputs that the kernels support: all f32. 16-bit layers are composed of Burn's operations.
-pub(super) fn takes<R: CubeRuntime>(inputs: &[Lazy<R>]) -> bool {
-    inputs.iter().all(|x| x.dtype() == DType::F32)
 }
 
 /// Returns the steps in processing order, each with the previous and the next one.
@@ -215,9 +210,8 @@ where
         move |inputs| backward_steps(inputs, cell, &ordered),
     );
     let [d_state, d_new, before, direct, d_first] = results.map(float::<B, 2>);
-    let multiply = |a: Tensor<B, 2>, b: Tensor<B, 2>| crate::matmul(a, b);
-    let dw_hh = needs[2].then(|| primitive(multiply(d_state.clone().transpose(), before)));
-    let through = |w_hh: Lazy<R>| multiply(d_first, float(w_hh));
+    let dw_hh = needs[2].then(|| primitive(matmul(d_state.clone().transpose(), before)));
+    let through = |w_hh: Lazy<R>| matmul(d_first, float(w_hh));
     let (dh, dc) = match cell {
         Cell::Lstm => (needs[4].then(|| through(w_hh)), needs[5].then_some(direct)),
         Cell::Gru => (needs[4].then(|| through(w_hh) + direct), None),

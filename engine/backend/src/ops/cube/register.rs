@@ -57,29 +57,42 @@ pub(super) fn register_list<R: CubeRuntime>(
     register_with(inputs[0].client.clone(), name, inputs, outputs, compute)
 }
 
-/// [`register_list`] for a fixed number of inputs.
-pub(super) fn register_all<R: CubeRuntime, const N: usize>(
+/// [`register_list`] for a fixed number of inputs and outputs.
+pub(super) fn register<R: CubeRuntime, const N: usize, const M: usize>(
     name: &'static str,
     inputs: [Lazy<R>; N],
-    outputs: Vec<(Shape, DType)>,
-    compute: impl Fn([CubeTensor<R>; N]) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
-) -> Vec<Lazy<R>> {
-    register_list(name, inputs.into(), outputs, move |inputs| match inputs.try_into() {
-        Ok(inputs) => compute(inputs),
-        Err(_) => unreachable!("as many inputs as were registered"),
-    })
+    outputs: [(Shape, DType); M],
+    compute: impl Fn([CubeTensor<R>; N]) -> [CubeTensor<R>; M] + Send + Sync + 'static,
+) -> [Lazy<R>; M] {
+    array(register_list(name, inputs.into(), outputs.into(), move |inputs| compute(array(inputs)).into()))
 }
 
-/// [`register`] for an operation without inputs, on a device.
-pub(super) fn register_source<R: CubeRuntime, const M: usize>(
+/// [`register`] for one output.
+pub(super) fn register_one<R: CubeRuntime, const N: usize>(
+    name: &'static str,
+    inputs: [Lazy<R>; N],
+    output: (Shape, DType),
+    compute: impl Fn([CubeTensor<R>; N]) -> CubeTensor<R> + Send + Sync + 'static,
+) -> Lazy<R> {
+    let [output] = register(name, inputs, [output], move |inputs| [compute(inputs)]);
+    output
+}
+
+/// [`register_one`] for an operation without inputs, on a device.
+pub(super) fn register_source<R: CubeRuntime>(
     name: &'static str,
     device: &R::Device,
-    outputs: [(Shape, DType); M],
-    compute: impl Fn() -> [CubeTensor<R>; M] + Send + Sync + 'static,
-) -> [Lazy<R>; M] {
+    output: (Shape, DType),
+    compute: impl Fn() -> CubeTensor<R> + Send + Sync + 'static,
+) -> Lazy<R> {
     let client = GlobalFusionClient::<FusionCubeRuntime<R>>::load(device);
-    let outputs = register_with(client, name, vec![], outputs.into(), move |_| compute().into());
-    outputs.try_into().unwrap_or_else(|_| unreachable!("as many outputs as were described"))
+    let [output] = array(register_with(client, name, vec![], vec![output], move |_| vec![compute()]));
+    output
+}
+
+/// Converts a list of registered tensors, whose number is known, to an array.
+fn array<T, const N: usize>(tensors: Vec<T>) -> [T; N] {
+    tensors.try_into().unwrap_or_else(|_| unreachable!("as many tensors as were registered"))
 }
 
 /// Wraps computed tensors as tensors of a fusing backend.
@@ -107,15 +120,4 @@ fn register_with<R: CubeRuntime>(
     let desc = CustomOpIr::new(name, &inputs, &outputs);
     let operation = Custom { desc: desc.clone(), compute };
     client.register(streams, OperationIr::Custom(desc), operation)
-}
-
-/// [`register_all`] for a fixed number of outputs.
-pub(super) fn register<R: CubeRuntime, const N: usize, const M: usize>(
-    name: &'static str,
-    inputs: [Lazy<R>; N],
-    outputs: [(Shape, DType); M],
-    compute: impl Fn([CubeTensor<R>; N]) -> [CubeTensor<R>; M] + Send + Sync + 'static,
-) -> [Lazy<R>; M] {
-    let outputs = register_all(name, inputs, outputs.into(), move |inputs| compute(inputs).into());
-    outputs.try_into().unwrap_or_else(|_| unreachable!("as many outputs as were described"))
 }

@@ -5,7 +5,7 @@ use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
-    register::{Lazy, register},
+    register::{Lazy, register_one},
     tensor::{addresses, array, cubes, empty},
 };
 
@@ -85,7 +85,6 @@ fn launch<R: CubeRuntime>([x, cos, sin]: [CubeTensor<R>; 3], interleaved: bool) 
 
 /// See [`Rope`](crate::ops::Rope).
 pub(super) fn rotate<R: CubeRuntime>(x: Lazy<R>, cos: Lazy<R>, sin: Lazy<R>, interleaved: bool) -> Lazy<R> {
-    let output = [(x.shape(), x.dtype())];
-    let [y] = register("grove_rotate", [x, cos, sin], output, move |inputs| [launch(inputs, interleaved)]);
-    y
+    let output = (x.shape(), x.dtype());
+    register_one("grove_rotate", [x, cos, sin], output, move |inputs| launch(inputs, interleaved))
 }

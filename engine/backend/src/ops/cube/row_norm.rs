@@ -8,7 +8,7 @@ use super::{
     super::{RowNorm, precision::is_half},
     column_sums::norm_column_sums,
     reduce::cube_sum,
-    register::{Lazy, register},
+    register::{Lazy, register, register_one},
     tensor::{addresses, array, cubes, empty, units_for},
 };
 
@@ -129,16 +129,15 @@ pub(super) fn row_norm<R: CubeRuntime>(
     weight: Lazy<R>,
     bias: Option<Lazy<R>>,
     options: RowNorm,
-) -> (Lazy<R>, Lazy<R>) {
+) -> [Lazy<R>; 2] {
     let shape = x.shape();
     let outputs = [(shape.clone(), x.dtype()), ([shape[0], 2].into(), DType::F32)];
-    let [y, stats] = match bias {
+    match bias {
         Some(bias) => register("grove_row_norm", [x, weight, bias], outputs, move |[x, weight, bias]| {
             forward(x, weight, Some(bias), options)
         }),
         None => register("grove_row_norm", [x, weight], outputs, move |[x, weight]| forward(x, weight, None, options)),
-    };
-    (y, stats)
+    }
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -224,15 +223,10 @@ pub(super) fn row_norm_backward<R: CubeRuntime>(
     let (shape, of_weight) = (x.shape(), weight.dtype());
     let sums = (needs[1] || needs[2]).then(|| norm_column_sums([x.clone(), stats.clone(), grad.clone()], of_weight));
     let dx = needs[0].then(|| {
-        let outputs = [(shape, grad.dtype())];
-        let [dx] = register("grove_row_norm_input_grad", [x, weight, stats, grad], outputs, move |inputs| {
-            [input_grad(inputs, options)]
-        });
-        dx
+        let output = (shape, grad.dtype());
+        let inputs = [x, weight, stats, grad];
+        register_one("grove_row_norm_input_grad", inputs, output, move |inputs| input_grad(inputs, options))
     });
-    let [d_weight, d_bias] = match sums {
-        Some(sums) => sums.map(Some),
-        None => [None, None],
-    };
+    let [d_weight, d_bias] = sums.map_or([None, None], |sums| sums.map(Some));
     [dx, d_weight.filter(|_| needs[1]), d_bias.filter(|_| needs[2])]
 }

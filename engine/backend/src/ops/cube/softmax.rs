@@ -1,6 +1,6 @@
 //! Softmax of attention scores and its gradient: one cube per row.
 
-use burn::tensor::{Tensor, TensorMetadata};
+use burn::tensor::TensorMetadata;
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
@@ -8,10 +8,10 @@ use super::{
     Fusing,
     key_range::{Limits, Ranges, visible_keys},
     reduce::{cube_max, cube_sum},
-    register::{Lazy, register, register_list},
+    register::{Lazy, register_list, register_one},
     tensor::{addresses, array, cubes, empty, units_for},
 };
-use crate::ops::{MaskedSoftmax, Values};
+use crate::ops::{KeyRanges, MaskedSoftmax, Values};
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn softmax_kernel<X: Float, P: Int, L: Int>(
@@ -105,9 +105,9 @@ fn launch<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, scale: f32, ranges: Ranges
 pub(super) fn masked_softmax<R: CubeRuntime, B: Fusing<R>>(softmax: MaskedSoftmax, mut values: Values<B>) -> Lazy<R> {
     let (shape, scale) = (values.shape(0), softmax.scale as f32);
     let output = vec![(shape.clone(), values.dtype(0))];
-    let counts = [1, 2].map(|i| values.take_optional_int::<1>(i).map(Tensor::into_primitive));
     let mut inputs = vec![values.take_float(0)];
-    let ranges = Ranges::register((softmax.causal, softmax.window), counts, shape[3], &mut inputs);
+    let ranges = KeyRanges::take(softmax.causal, softmax.window, &mut values, 1);
+    let ranges = Ranges::register(ranges, shape[3], &mut inputs);
     let weights = register_list("grove_softmax", inputs, output, move |inputs| vec![launch(inputs, scale, ranges)]);
     weights.into_iter().next().expect("one output was described")
 }
@@ -174,8 +174,6 @@ fn launch_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 2], scale: f32) -> CubeTe
 
 /// Returns the gradient of the scores of [`MaskedSoftmax`].
 pub(super) fn masked_softmax_backward<R: CubeRuntime>(weights: Lazy<R>, grad: Lazy<R>, scale: f64) -> Lazy<R> {
-    let output = [(grad.shape(), grad.dtype())];
-    let [slope] =
-        register("grove_softmax_grad", [weights, grad], output, move |inputs| [launch_grad(inputs, scale as f32)]);
-    slope
+    let output = (grad.shape(), grad.dtype());
+    register_one("grove_softmax_grad", [weights, grad], output, move |inputs| launch_grad(inputs, scale as f32))
 }

@@ -69,7 +69,7 @@ fn prepare(attention: Attention, values: &Values<Flex>) -> Option<Prepared> {
 
 impl Prepared {
     fn kernel(&self, q: &FlexTensor, k: &FlexTensor, attention: Attention) -> kernels::Attention<'_> {
-        let (shape, [_, n_kv_head, s, _]) = (q.layout().shape(), [0, 1, 2, 3].map(|i| k.layout().shape()[i]));
+        let ([b, n_head, t, head_dim], [_, n_kv_head, s, _]) = (q.layout().shape().dims(), k.layout().shape().dims());
         let hidden = self.mask.as_ref().map(|mask| {
             let data = mask.storage::<u8>();
             let mut strides = strides(mask).expect("a contiguous last axis");
@@ -79,12 +79,12 @@ impl Prepared {
             Hidden { data: &data[mask.layout().start_offset().min(data.len())..], strides }
         });
         kernels::Attention {
-            b: shape[0],
-            n_head: shape[1],
+            b,
+            n_head,
             n_kv_head,
-            t: shape[2],
+            t,
             s,
-            head_dim: shape[3],
+            head_dim,
             scale: attention.scale as f32,
             causal: attention.causal,
             window: attention.window,

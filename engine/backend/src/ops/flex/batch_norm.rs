@@ -9,7 +9,7 @@ use crate::ops::{BatchNorm, Outcome, Values};
 
 /// Returns the kernel's parameters for a batch `[b, c, h, w]`.
 fn kernel<'a>(norm: BatchNorm, x: &FlexTensor, weight: &'a FlexTensor) -> kernels::BatchNorm<'a> {
-    let [_, channels, height, width] = [0, 1, 2, 3].map(|i| x.layout().shape()[i]);
+    let [_, channels, height, width] = x.layout().shape().dims();
     kernels::BatchNorm { channels, plane: height * width, weight: elements(weight), relu: norm.relu }
 }
 

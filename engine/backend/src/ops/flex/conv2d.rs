@@ -9,8 +9,8 @@ use crate::ops::{Conv2dFused, Conv2dOptions, Outcome, Pool2dOptions, Values, Wan
 
 /// Returns the sizes, and the shape of the output.
 fn sizes(x: &FlexTensor, weight: &FlexTensor, options: Conv2dOptions) -> (Conv2d, Shape) {
-    let dims = |x: &FlexTensor| [0, 1, 2, 3].map(|i| x.layout().shape()[i]);
-    let ([batch, channels_in, height, width], [channels_out, each, rows, columns]) = (dims(x), dims(weight));
+    let [batch, channels_in, height, width] = x.layout().shape().dims();
+    let [channels_out, each, rows, columns] = weight.layout().shape().dims();
     let Conv2dOptions { stride, padding, dilation, groups } = options;
     assert_eq!(each * groups, channels_in, "a kernel of {each} channels and {groups} groups");
     let kernel = [rows, columns];
@@ -66,7 +66,7 @@ pub(super) fn vjp(
 /// Returns the sizes, and the shape of the output.
 fn pool(x: &FlexTensor, options: Pool2dOptions) -> (Pool2d, Shape) {
     let Pool2dOptions { kernel, stride, padding } = options;
-    let [batch, channels, height, width] = [0, 1, 2, 3].map(|i| x.layout().shape()[i]);
+    let [batch, channels, height, width] = x.layout().shape().dims();
     let [down, right] = options.output_size([height, width]);
     (Pool2d { size: [height, width], kernel, stride, padding }, Shape::from([batch, channels, down, right]))
 }

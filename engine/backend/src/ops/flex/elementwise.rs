@@ -8,7 +8,11 @@ use crate::ops::{Gelu, GeluApproximation, Outcome, Rope, Values};
 
 /// Applies an elementwise function, in place if possible: allocating a tensor, with its page faults, costs more than the
 /// function.
-pub(super) fn map(mut inputs: Values<Flex>, in_place: fn(&mut [f32]), fresh: fn(&[f32]) -> Vec<f32>) -> Outcome<Flex> {
+pub(super) fn map(
+    mut inputs: Values<Flex>,
+    in_place: impl FnOnce(&mut [f32]),
+    fresh: impl FnOnce(&[f32]) -> Vec<f32>,
+) -> Outcome<Flex> {
     let x = inputs.take_float(0);
     if x.is_unique() {
         return Outcome::new([map_in_place(x, in_place)]);
@@ -41,13 +45,8 @@ pub(super) fn gelu_vjp(gelu: Gelu, residuals: Values<Flex>, grads: Values<Flex>)
     }
 }
 
-pub(super) fn dropout(dropout: Dropout, mut inputs: Values<Flex>) -> Outcome<Flex> {
-    let x = inputs.take_float(0);
-    if x.is_unique() {
-        return Outcome::new([map_in_place(x, |x| dropout.apply(x))]);
-    }
-    let x = contiguous(x);
-    Outcome::new([tensor(dropout.applied(elements(&x)), shape(&x))])
+pub(super) fn dropout(dropout: Dropout, inputs: Values<Flex>) -> Outcome<Flex> {
+    map(inputs, |x| dropout.apply(x), |x| dropout.applied(x))
 }
 
 pub(super) fn rope(rope: Rope, mut inputs: Values<Flex>) -> Outcome<Flex> {

@@ -32,9 +32,13 @@ fn matrix(x: &FlexTensor) -> Matrix<'_> {
 
 /// Views the matrix of a result of [`plain`] that starts `offset` elements after the first one.
 pub(super) fn matrix_at(x: &FlexTensor, offset: usize) -> Matrix<'_> {
+    strided(x, &x.storage::<f32>()[(x.layout().start_offset() + offset).min(x.storage::<f32>().len())..])
+}
+
+/// Views elements as a matrix with the sizes and strides of a result of [`plain`].
+fn strided<'a, T>(x: &FlexTensor, data: &'a [T]) -> Matrix<'a, T> {
     let (shape, strides) = (x.layout().shape(), x.layout().strides());
     let d = shape.num_dims();
-    let data = &x.storage::<f32>()[(x.layout().start_offset() + offset).min(x.storage::<f32>().len())..];
     let ([rows, columns], [down, right]) = ([shape[d - 2], shape[d - 1]], [strides[d - 2], strides[d - 1]]);
     // The stride of a single row or a single column is arbitrary.
     if right == 1 && down >= columns as isize {
@@ -50,13 +54,8 @@ fn half_matrix(x: &FlexTensor) -> Option<HalfMatrix<'_>> {
         DType::BF16 => (x.storage::<bf16>().reinterpret_cast(), HalfFormat::Bf16),
         _ => return None,
     };
-    let (shape, strides) = (x.layout().shape(), x.layout().strides());
-    let data = &data[x.layout().start_offset().min(data.len())..];
-    if strides[1] == 1 && strides[0] >= shape[1] as isize {
-        return Some(HalfMatrix { stride: strides[0] as usize, ..HalfMatrix::new(data, format, shape[0], shape[1]) });
-    }
-    let turned = HalfMatrix::new(data, format, shape[1], shape[0]);
-    Some(HalfMatrix { stride: strides[1] as usize, ..turned.transpose() })
+    let bits = strided(x, &data[x.layout().start_offset().min(data.len())..]);
+    Some(HalfMatrix { bits, format })
 }
 
 fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, shape: Shape) -> FlexTensor {
@@ -73,7 +72,7 @@ pub(super) fn forward_half(mut inputs: Values<Flex>) -> Outcome<Flex> {
     let (x, weight) = (contiguous(inputs.take_float(0)), plain(inputs.take_float(1)));
     let bias = inputs.take_optional_float(2).map(contiguous);
     let weight = half_matrix(&weight).expect("numbers of 16 bits");
-    let shape = with_last(&x.layout().shape()[..], weight.columns);
+    let shape = with_last(&x.layout().shape()[..], weight.bits.columns);
     let mut out = vec![0.0; shape.num_elements()];
     kernels::matmul_half(rows(&x), weight, bias.as_ref().map(elements), &mut out);
     Outcome::new([tensor(out, shape)])
@@ -129,7 +128,7 @@ pub(super) fn quantized(linear: QuantizedLinear, mut inputs: Values<Flex>) -> Ou
 pub(super) fn dequantize(op: Dequantize, mut inputs: Values<Flex>) -> Outcome<Flex> {
     let (blocks, format) = (contiguous(inputs.take_int(0)), op.format);
     let [rows, bytes] = blocks.layout().shape()[..] else { panic!("a quantized matrix has rows of bytes") };
-    let shape = Shape::from([rows, bytes / format.block_bytes() * format.block_len()]);
+    let shape = Shape::from([rows, format.weights(bytes)]);
     let mut out = vec![0.0; shape.num_elements()];
     kernels::dequantize(format, blocks.as_slice::<u8>().expect("a contiguous tensor of u8"), &mut out);
     Outcome::new([tensor(out, shape)])

@@ -10,7 +10,7 @@ mod matmul;
 mod recurrent;
 mod rows;
 
-use burn::tensor::{DType, Int, Shape, Slice, Tensor, TensorMetadata, ops::FloatTensorOps};
+use burn::tensor::{DType, Int, Shape, Tensor, TensorMetadata, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor, Layout};
 use grove_kernels::{
     self as kernels,
@@ -20,7 +20,7 @@ use grove_kernels::{
 use super::{
     AnyTensor, Backend, DynamicUpdateSlice, Operation, Outcome, Values, Wanted,
     operation::{run_in_f32, run_vjp_in_f32},
-    sum_of_squares,
+    part_of_axis, sum_of_squares,
 };
 
 impl Backend for Flex {
@@ -146,8 +146,7 @@ fn dynamic_update_slice(op: DynamicUpdateSlice, mut inputs: Values<Flex>) -> Out
     let position =
         Tensor::<Flex, 1, Int>::from_primitive(position).into_data().iter::<i64>().next().unwrap_or_default();
     let from = position.clamp(0, (shape[op.axis] - t) as i64) as usize;
-    let mut slices = vec![Slice::full(); shape.num_dims()];
-    slices[op.axis] = (from..from + t).into();
+    let slices = part_of_axis(shape.num_dims(), op.axis, from..from + t);
     Outcome::new([Flex::float_slice_assign(whole, &slices, part)])
 }
 

@@ -5,9 +5,10 @@ use burn_flex::{Flex, FlexTensor};
 use grove_kernels::{self as kernels, Matrix};
 
 use super::{contiguous, elements, map_in_place, tensor};
-use crate::ops::{Gru, GruReset, Lstm, Outcome, Rnn, RnnActivation, Steps, Values, Wanted};
+use crate::ops::{Gru, Lstm, Outcome, Rnn, Steps, Values, Wanted};
 
 /// Numbers of packed rows, sequences, inputs and hidden units.
+#[derive(Clone, Copy)]
 struct Sizes {
     rows: usize,
     b: usize,
@@ -26,7 +27,7 @@ fn kernel_steps(steps: &Steps) -> kernels::Steps {
 }
 
 /// Applies the input weights to all steps.
-fn project(x: &FlexTensor, w_ih: &FlexTensor, bias: &[f32], sizes: &Sizes) -> Vec<f32> {
+fn project(x: &FlexTensor, w_ih: &FlexTensor, bias: &[f32], sizes: Sizes) -> Vec<f32> {
     let w_ih = Matrix::new(elements(w_ih), bias.len(), sizes.i);
     kernels::product(Matrix::new(elements(x), sizes.rows, sizes.i), w_ih.transpose(), Some(bias))
 }
@@ -36,10 +37,10 @@ fn project_backward(
     x: &FlexTensor,
     w_ih: &FlexTensor,
     grad: &[f32],
-    sizes: &Sizes,
+    sizes: Sizes,
     needs: [bool; 2],
 ) -> [Option<FlexTensor>; 2] {
-    let &Sizes { rows, i, .. } = sizes;
+    let Sizes { rows, i, .. } = sizes;
     let wide = w_ih.layout().shape()[0];
     let grad = Matrix::new(grad, rows, wide);
     let product =
@@ -63,8 +64,7 @@ fn like(values: Option<Vec<f32>>, x: &FlexTensor) -> Option<FlexTensor> {
 pub(super) fn lstm(lstm: &Lstm, inputs: Values<Flex>, needs: &[bool]) -> Outcome<Flex> {
     let [x, w_ih, w_hh, bias, h0, c0] = inputs.take_floats().map(contiguous);
     let (steps, save) = (&lstm.steps, needs.contains(&true));
-    let sizes @ Sizes { rows, b, n, .. } = &Sizes::of(steps, &x, &h0);
-    let (rows, b, n) = (*rows, *b, *n);
+    let sizes @ Sizes { rows, b, n, .. } = Sizes::of(steps, &x, &h0);
     let (mut output, mut gates) = (vec![0.0; (rows + 2 * b) * n], vec![]);
     let mut cells = save.then(|| vec![0.0; rows * n]);
     let (hidden, states) = output.split_at_mut(rows * n);
@@ -83,8 +83,7 @@ pub(super) fn lstm_vjp(lstm: &Lstm, residuals: Values<Flex>, mut grads: Values<F
     let [x, w_ih, w_hh, bias, h0, c0, output, gates, cells] = residuals.take_floats();
     let [x, w_ih, w_hh, bias, h0, c0, output, cells] = [x, w_ih, w_hh, bias, h0, c0, output, cells].map(contiguous);
     let (grad, steps, needs) = (contiguous(grads.take_float(0)), &lstm.steps, wanted.needs::<6>());
-    let sizes = Sizes::of(steps, &x, &h0);
-    let Sizes { rows, b, n, .. } = sizes;
+    let sizes @ Sizes { rows, b, n, .. } = Sizes::of(steps, &x, &h0);
     let (grad_output, grad_states) = elements(&grad).split_at(rows * n);
     let (mut grad_h, mut grad_c) = (grad_states[..b * n].to_vec(), grad_states[b * n..].to_vec());
     let mut grad_w_hh = zeros_if(&w_hh, needs[2]);
@@ -105,7 +104,7 @@ pub(super) fn lstm_vjp(lstm: &Lstm, residuals: Values<Flex>, mut grads: Values<F
                 &mut grad_c,
                 grad_w_hh.as_deref_mut(),
             );
-            projected = project_backward(&x, &w_ih, gates, &sizes, [needs[0], needs[1]]);
+            projected = project_backward(&x, &w_ih, gates, sizes, [needs[0], needs[1]]);
             if let Some(grad_bias) = &mut grad_bias {
                 kernels::sum_rows(Matrix::new(gates, rows, 4 * n), grad_bias);
             }
@@ -116,27 +115,19 @@ pub(super) fn lstm_vjp(lstm: &Lstm, residuals: Values<Flex>, mut grads: Values<F
     Values::optional_floats([dx, dw_ih, like(grad_w_hh, &w_hh), like(grad_bias, &bias), dh, dc])
 }
 
-fn gru_reset(reset: GruReset) -> kernels::GruReset {
-    match reset {
-        GruReset::After => kernels::GruReset::After,
-        GruReset::Before => kernels::GruReset::Before,
-    }
-}
-
 pub(super) fn gru(gru: &Gru, inputs: Values<Flex>, needs: &[bool]) -> Outcome<Flex> {
     let [x, w_ih, w_hh, bias, h0] = inputs.take_floats().map(contiguous);
     let (steps, reset, save) = (&gru.steps, gru.reset, needs.contains(&true));
-    let sizes = Sizes::of(steps, &x, &h0);
-    let Sizes { rows, b, n, .. } = sizes;
+    let sizes @ Sizes { rows, b, n, .. } = Sizes::of(steps, &x, &h0);
     let (mut output, mut gates) = (vec![0.0; (rows + b) * n], vec![]);
     let mut saved = vec![0.0; rows * n];
     let (bias, b_hn) = elements(&bias).split_at(3 * n);
     let (hidden, h) = output.split_at_mut(rows * n);
     h.copy_from_slice(elements(&h0));
     kernels::in_pool(|| {
-        gates = project(&x, &w_ih, bias, &sizes);
+        gates = project(&x, &w_ih, bias, sizes);
         let (steps, w_hh) = (kernel_steps(steps), elements(&w_hh));
-        kernels::gru(&steps, gru_reset(reset), w_hh, b_hn, &mut gates, h, hidden, &mut saved);
+        kernels::gru(&steps, reset, w_hh, b_hn, &mut gates, h, hidden, &mut saved);
     });
     let saved = save.then(|| [tensor(gates, [rows, 3 * n].into()), tensor(saved, [rows, n].into())]);
     Outcome::new([tensor(output, [rows + b, n].into())]).saving(saved.into_iter().flatten())
@@ -147,8 +138,7 @@ pub(super) fn gru_vjp(gru: &Gru, residuals: Values<Flex>, mut grads: Values<Flex
     let [x, w_ih, w_hh, bias, h0, output] = [x, w_ih, w_hh, bias, h0, output].map(contiguous);
     let (steps, reset, needs) = (&gru.steps, gru.reset, wanted.needs::<5>());
     let grad = contiguous(grads.take_float(0));
-    let sizes = Sizes::of(steps, &x, &h0);
-    let Sizes { rows, n, .. } = sizes;
+    let sizes @ Sizes { rows, n, .. } = Sizes::of(steps, &x, &h0);
     let (grad_output, grad_state) = elements(&grad).split_at(rows * n);
     let mut grad_h = grad_state.to_vec();
     let mut grad_w_hh = zeros_if(&w_hh, needs[2]);
@@ -160,7 +150,7 @@ pub(super) fn gru_vjp(gru: &Gru, residuals: Values<Flex>, mut grads: Values<Flex
                 let (grad_bias, grad_b_hn) = grad_bias.split_at_mut(3 * n);
                 kernels::gru_backward(
                     &kernel_steps(steps),
-                    gru_reset(reset),
+                    reset,
                     elements(&w_hh),
                     gates,
                     saved,
@@ -171,7 +161,7 @@ pub(super) fn gru_vjp(gru: &Gru, residuals: Values<Flex>, mut grads: Values<Flex
                     grad_w_hh.as_deref_mut(),
                     grad_b_hn,
                 );
-                projected = project_backward(&x, &w_ih, gates, &sizes, [needs[0], needs[1]]);
+                projected = project_backward(&x, &w_ih, gates, sizes, [needs[0], needs[1]]);
                 if needs[3] {
                     kernels::sum_rows(Matrix::new(gates, rows, 3 * n), grad_bias);
                 }
@@ -183,24 +173,16 @@ pub(super) fn gru_vjp(gru: &Gru, residuals: Values<Flex>, mut grads: Values<Flex
     Values::optional_floats([dx, dw_ih, like(grad_w_hh, &w_hh), db, dh])
 }
 
-fn rnn_activation(activation: RnnActivation) -> kernels::RnnActivation {
-    match activation {
-        RnnActivation::Tanh => kernels::RnnActivation::Tanh,
-        RnnActivation::Relu => kernels::RnnActivation::Relu,
-    }
-}
-
 pub(super) fn rnn(rnn: &Rnn, inputs: Values<Flex>) -> Outcome<Flex> {
     let [x, w_ih, w_hh, bias, h0] = inputs.take_floats().map(contiguous);
     let (steps, activation) = (&rnn.steps, rnn.activation);
-    let sizes = Sizes::of(steps, &x, &h0);
-    let Sizes { rows, b, n, .. } = sizes;
+    let sizes @ Sizes { rows, b, n, .. } = Sizes::of(steps, &x, &h0);
     let mut output = vec![];
     kernels::in_pool(|| {
-        output = project(&x, &w_ih, elements(&bias), &sizes);
+        output = project(&x, &w_ih, elements(&bias), sizes);
         output.extend_from_slice(elements(&h0));
         let (hidden, h) = output.split_at_mut(rows * n);
-        kernels::rnn(&kernel_steps(steps), rnn_activation(activation), elements(&w_hh), hidden, h);
+        kernels::rnn(&kernel_steps(steps), activation, elements(&w_hh), hidden, h);
     });
     Outcome::new([tensor(output, [rows + b, n].into())])
 }
@@ -209,8 +191,7 @@ pub(super) fn rnn_vjp(rnn: &Rnn, residuals: Values<Flex>, mut grads: Values<Flex
     let [x, w_ih, w_hh, bias, h0, output] = residuals.take_floats().map(contiguous);
     let (steps, activation, needs) = (&rnn.steps, rnn.activation, wanted.needs::<5>());
     let grad = grads.take_float(0);
-    let sizes = Sizes::of(steps, &x, &h0);
-    let Sizes { rows, n, .. } = sizes;
+    let sizes @ Sizes { rows, n, .. } = Sizes::of(steps, &x, &h0);
     let (mut grad_h, mut grad_w_hh) = (vec![], zeros_if(&w_hh, needs[2]));
     let mut grad_bias = needs[3].then(|| vec![0.0; n]);
     let mut projected = [None, None];
@@ -220,7 +201,7 @@ pub(super) fn rnn_vjp(rnn: &Rnn, residuals: Values<Flex>, mut grads: Values<Flex
         kernels::in_pool(|| {
             kernels::rnn_backward(
                 &kernel_steps(steps),
-                rnn_activation(activation),
+                activation,
                 elements(&w_hh),
                 &elements(&output)[..rows * n],
                 elements(&h0),
@@ -228,7 +209,7 @@ pub(super) fn rnn_vjp(rnn: &Rnn, residuals: Values<Flex>, mut grads: Values<Flex
                 &mut grad_h,
                 grad_w_hh.as_deref_mut(),
             );
-            projected = project_backward(&x, &w_ih, grad, &sizes, [needs[0], needs[1]]);
+            projected = project_backward(&x, &w_ih, grad, sizes, [needs[0], needs[1]]);
             if let Some(grad_bias) = &mut grad_bias {
                 kernels::sum_rows(Matrix::new(grad, rows, n), grad_bias);
             }

@@ -4,7 +4,7 @@ use burn::tensor::Shape;
 use burn_flex::Flex;
 use grove_kernels as kernels;
 
-use super::{contiguous, elements, map_in_place, shape, tensor};
+use super::{contiguous, elements, elementwise::map, map_in_place, shape, tensor};
 use crate::ops::{MaskedSoftmax, Outcome, RowNorm, Values, Wanted, embedding::sum_before};
 
 /// Returns true if the kernel supports a softmax: no window, padding or lengths, and no causal query without keys (more
@@ -15,15 +15,11 @@ pub(super) fn takes(softmax: &MaskedSoftmax, inputs: &Values<Flex>) -> bool {
     plain && !(softmax.causal && scores[2] > scores[3])
 }
 
-pub(super) fn softmax(softmax: MaskedSoftmax, mut inputs: Values<Flex>) -> Outcome<Flex> {
-    let scores = inputs.take_float(0);
-    let (t, s) = (scores.layout().shape()[2], scores.layout().shape()[3]);
+pub(super) fn softmax(softmax: MaskedSoftmax, inputs: Values<Flex>) -> Outcome<Flex> {
+    let (t, s) = (inputs.shape(0)[2], inputs.shape(0)[3]);
     let (scale, queries) = (softmax.scale as f32, softmax.causal.then_some(t));
-    if scores.is_unique() {
-        return Outcome::new([map_in_place(scores, |scores| kernels::softmax_rows(scores, s, scale, queries))]);
-    }
-    let scores = contiguous(scores);
-    Outcome::new([tensor(kernels::softmax_rows_of(elements(&scores), s, scale, queries), shape(&scores))])
+    let in_place = |scores: &mut [f32]| kernels::softmax_rows(scores, s, scale, queries);
+    map(inputs, in_place, |scores| kernels::softmax_rows_of(scores, s, scale, queries))
 }
 
 pub(super) fn softmax_vjp(

@@ -67,11 +67,11 @@ impl Rules for Gru {
             let new = tanh(gate(&x, 2, n) + sum);
             let output = new.clone() + z * (before - new.clone());
             if keep {
-                all_gates.push((step, vec![Tensor::cat(vec![r_z, new], 1)]));
-                saved.push((step, vec![save]));
+                all_gates.push((step, Tensor::cat(vec![r_z, new], 1)));
+                saved.push((step, save));
             }
             h = replace(h, output.clone());
-            outputs.push((step, vec![output]));
+            outputs.push((step, output));
         }
         let kept = keep.then(|| [in_order(all_gates), in_order(saved)].map(primitive));
         let output = Tensor::cat(vec![in_order(outputs), h], 0);
@@ -107,7 +107,7 @@ impl Rules for Gru {
             let (d_r, through_new) = match self.reset {
                 GruReset::After => {
                     let d_hidden = d_new.clone() * at(&r);
-                    grad_hidden.push((step, vec![d_hidden.clone()]));
+                    grad_hidden.push((step, d_hidden.clone()));
                     (d_new.clone() * at(&reset_slope), matmul(d_hidden, w_n.clone()))
                 }
                 GruReset::Before => {
@@ -117,7 +117,7 @@ impl Rules for Gru {
             };
             let d_rz = Tensor::cat(vec![d_r, d_z], 1);
             dh = replace(dh, straight + through_new + matmul(d_rz.clone(), w_rz.clone()));
-            grad_gates.push((step, vec![Tensor::cat(vec![d_rz, d_new], 1)]));
+            grad_gates.push((step, Tensor::cat(vec![d_rz, d_new], 1)));
         }
         let grad_gates = in_order(grad_gates); // [rows, 3 n]
         // The gradient of the new gate's weights uses the gradient after the reset gate, or the state after it.

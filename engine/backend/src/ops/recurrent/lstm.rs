@@ -52,11 +52,11 @@ impl Rules for Lstm {
             let cell = f.clone() * c.clone().narrow(0, 0, active) + i.clone() * g.clone();
             let output = o.clone() * tanh(cell.clone());
             if keep {
-                all_gates.push((step, vec![Tensor::cat(vec![i, f, g, o], 1)]));
-                cells.push((step, vec![cell.clone()]));
+                all_gates.push((step, Tensor::cat(vec![i, f, g, o], 1)));
+                cells.push((step, cell.clone()));
             }
             (h, c) = (replace(h, output.clone()), replace(c, cell));
-            outputs.push((step, vec![output]));
+            outputs.push((step, output));
         }
         let saved = keep.then(|| [in_order(all_gates), in_order(cells)].map(primitive));
         let output = Tensor::cat(vec![in_order(outputs), h, c], 0);
@@ -91,7 +91,7 @@ impl Rules for Lstm {
             let d_gates = Tensor::cat(through_cell.into_iter().chain([d_output * at(&to_o)]).collect(), 1); // [active, 4 n]
             dh = replace(dh, matmul(d_gates.clone(), w_hh.clone()));
             dc = replace(dc, d_cell * at(&f));
-            grad_gates.push((step, vec![d_gates]));
+            grad_gates.push((step, d_gates));
         }
         let grad_gates = in_order(grad_gates); // [rows, 4 n]
         let h_before = || self.steps.before(&output.narrow(0, 0, rows), &h0);

@@ -15,28 +15,11 @@ pub use steps::Steps;
 
 use burn::tensor::Tensor;
 
-use super::{Backend, Operation, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least_f32, primitive};
+use super::{
+    Backend, GruReset, Operation, Outcome, Residuals, RnnActivation, Rules, Shapes, Values, Wanted, at_least_f32,
+    primitive,
+};
 use crate::matmul;
-
-/// Position of a GRU's reset gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub enum GruReset {
-    /// After the product with the state weights, as in PyTorch and cuDNN: `n = tanh(x_n + r (W_hn h + b_hn))`.
-    #[default]
-    After,
-    /// Before the product: `n = tanh(x_n + W_hn (r h) + b_hn)`, as in Cho et al., 2014.
-    Before,
-}
-
-/// Activation function of a plain recurrent layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub enum RnnActivation {
-    /// Hyperbolic tangent.
-    #[default]
-    Tanh,
-    /// `max(x, 0)`.
-    Relu,
-}
 
 impl Operation {
     /// Returns a recurrent layer restricted to its first step, if it has several, and the steps. Dtypes of the results are

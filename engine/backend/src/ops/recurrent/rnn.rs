@@ -48,7 +48,7 @@ impl Rules for Rnn {
                 RnnActivation::Relu => relu(sum),
             };
             h = replace(h, output.clone());
-            outputs.push((step, vec![output]));
+            outputs.push((step, output));
         }
         Outcome::new([primitive(Tensor::cat(vec![in_order(outputs), h], 0))])
     }
@@ -68,7 +68,7 @@ impl Rules for Rnn {
             let at = |x: &Tensor<B, 2>| x.clone().narrow(0, rows.start, rows.len());
             let d_sum = (dh.clone().narrow(0, 0, rows.len()) + at(&grad)) * at(&slope);
             dh = replace(dh, matmul(d_sum.clone(), w_hh.clone()));
-            grads.push((step, vec![d_sum]));
+            grads.push((step, d_sum));
         }
         let d_sums = in_order(grads); // [rows, n]
         let dw_hh = needs[2].then(|| primitive(matmul(d_sums.clone().transpose(), self.steps.before(&output, &h0))));

@@ -133,24 +133,22 @@ impl Steps {
         let mut earlier = 0..0;
         for (step, rows) in self.walk() {
             let held = earlier.len().min(rows.len());
-            let mut part = vec![];
             if held > 0 {
-                part.push(packed.clone().narrow(0, earlier.start, held));
+                parts.push((step, packed.clone().narrow(0, earlier.start, held)));
             }
             if held < rows.len() {
-                part.push(initial.clone().narrow(0, held, rows.len() - held));
+                parts.push((step, initial.clone().narrow(0, held, rows.len() - held)));
             }
-            parts.push((step, part));
             earlier = rows;
         }
         in_order(parts)
     }
 }
 
-/// Joins parts, created in processing order, as rows in step order.
-pub(super) fn in_order<B: Backend>(mut parts: Vec<(usize, Vec<Tensor<B, 2>>)>) -> Tensor<B, 2> {
+/// Joins parts, created in processing order, as rows in step order. Parts of one step keep their order.
+pub(super) fn in_order<B: Backend>(mut parts: Vec<(usize, Tensor<B, 2>)>) -> Tensor<B, 2> {
     parts.sort_by_key(|(step, _)| *step);
-    Tensor::cat(parts.into_iter().flat_map(|(_, part)| part).collect(), 0)
+    Tensor::cat(parts.into_iter().map(|(_, part)| part).collect(), 0)
 }
 
 /// Replaces the first rows of a state.

@@ -11,7 +11,10 @@ use cubecl::{
     future::{DynFut, block_on},
     prelude::*,
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    iter::once,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use self::{
     best::{PARTS, UNITS, best_of_parts_kernel, best_of_rows_kernel},
@@ -19,7 +22,7 @@ use self::{
 };
 use super::{
     read::queue_read,
-    register::{Lazy, register},
+    register::{Lazy, register_list},
     tensor::{addresses, array, cubes, empty, owned},
 };
 use crate::ops::{PendingRead, PendingTokens, SampleOptions, SampledPrimitives};
@@ -126,26 +129,20 @@ where
     let client = logits.client.clone();
     let slot = Slot::default();
     let filled = slot.clone();
-    let output = ([rows].into(), DType::I32);
-    let (drawn, occurred) = match occurred.filter(|_| penalised) {
-        Some(occurred) => {
-            let outputs = [output, (occurred.shape(), occurred.dtype())];
-            let [drawn, occurred] = register("grove_sample", [logits, occurred], outputs, move |[logits, occurred]| {
-                let (drawn, read, occurred) = launch(logits, Some(occurred), &options);
-                begin_read(read, &filled);
-                [drawn, occurred.expect("what went in")]
-            });
-            (drawn, Some(occurred))
-        }
-        None => {
-            let [drawn] = register("grove_sample", [logits], [output], move |[logits]| {
-                let (drawn, read, _) = launch(logits, None, &options);
-                begin_read(read, &filled);
-                [drawn]
-            });
-            (drawn, None)
-        }
-    };
+    // The tokens that have occurred are the second input and output, if they are needed.
+    let occurred = occurred.filter(|_| penalised);
+    let updated = occurred.as_ref().map(|occurred| (occurred.shape(), occurred.dtype()));
+    let outputs = once(([rows].into(), DType::I32)).chain(updated).collect();
+    let inputs = once(logits).chain(occurred).collect();
+    let results = register_list("grove_sample", inputs, outputs, move |inputs| {
+        let mut inputs = inputs.into_iter();
+        let logits = inputs.next().expect("the logits come first");
+        let (drawn, read, occurred) = launch(logits, inputs.next(), &options);
+        begin_read(read, &filled);
+        once(drawn).chain(occurred).collect()
+    });
+    let mut results = results.into_iter();
+    let (drawn, occurred) = (results.next().expect("the tokens come first"), results.next());
     let take = |slot: &Slot| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
     let pending = PendingRead::new(move || {
         // If the operation has not been executed yet, this executes all queued operations.

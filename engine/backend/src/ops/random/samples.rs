@@ -19,13 +19,13 @@ pub struct RandomSamples {
     /// The distribution.
     pub distribution: Distribution,
     /// Shape of the output.
-    #[serde(with = "super::shapes::sizes")]
+    #[serde(with = "crate::ops::shapes::sizes")]
     pub shape: Shape,
 }
 
 impl RandomSamples {
     /// Returns shape and dtype of the output on a device.
-    pub(super) fn spec<B: Backend>(&self, device: &B::Device) -> Spec {
+    pub(in super::super) fn spec<B: Backend>(&self, device: &B::Device) -> Spec {
         let settings = get_device_settings::<B>(device);
         let dtype = match self.distribution {
             Distribution::Bernoulli { .. } => DType::Bool(settings.bool_dtype),

@@ -16,7 +16,7 @@ pub struct RandomBits {
     /// Words of the random key, high word first.
     pub key: [u32; 2],
     /// Shape of the output.
-    #[serde(with = "super::shapes::sizes")]
+    #[serde(with = "crate::ops::shapes::sizes")]
     pub shape: Shape,
 }
 
