@@ -128,7 +128,7 @@ impl TensorFiles {
             let file = checkpoint.directory.join(shard);
             if !file.exists() {
                 let reason = format!("its shard {shard} is missing from {}", checkpoint.directory.display());
-                return Err(WeightsError::Malformed { file: path.into(), reason });
+                return Err(WeightsError::malformed(path, reason));
             }
             checkpoint.add(&file, Some(&homes))?;
         }
@@ -152,7 +152,7 @@ impl TensorFiles {
             }
             if let Some((other, _)) = self.tensors.get(&name) {
                 let reason = format!("{} has it too", self.files[*other].path().display());
-                return Err(WeightsError::MalformedTensor { file: path.into(), tensor: name, reason });
+                return Err(WeightsError::malformed_tensor(path, &name, reason));
             }
             self.tensors.insert(name, (self.files.len(), entry));
         }

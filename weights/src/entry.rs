@@ -6,7 +6,6 @@ pub use safetensors::Dtype as StoredDtype;
 
 use burn::tensor::{BoolStore, DType};
 
-use crate::error::{Result, WeightsError};
 use crate::gguf::block_type::BlockType;
 use crate::packed::Packed;
 
@@ -144,20 +143,4 @@ pub(crate) fn stored_dtype(dtype: DType) -> Option<StoredDtype> {
         DType::Bool(_) => StoredDtype::BOOL,
         DType::QFloat(_) => return None,
     })
-}
-
-/// Returns the size of one stored element in bytes.
-///
-/// # Errors
-/// For types smaller than a byte, which cannot be read.
-pub(crate) fn element_size(dtype: StoredDtype, tensor: &str) -> Result<usize> {
-    match dtype.bitsize() {
-        bits if bits % 8 == 0 && bits > 0 => Ok(bits / 8),
-        _ => Err(WeightsError::Conversion {
-            tensor: tensor.into(),
-            from: dtype.to_string(),
-            to: "values".into(),
-            reason: "elements smaller than a byte are not supported".into(),
-        }),
-    }
 }

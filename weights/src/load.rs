@@ -74,7 +74,7 @@ impl<B: Backend> LoadOptions<B> {
             "`{path}` would be {dtype}, which {backend} does not support; load the model with another dtype, or \
              choose another backend"
         );
-        Err(WeightsError::Unsupported { file: checkpoint.directory().into(), reason })
+        Err(WeightsError::unsupported(checkpoint.directory(), reason))
     }
 }
 

@@ -144,7 +144,7 @@ impl<'a> Matching<'a> {
                          have different values: remove one of them"
                     );
                     let file = self.checkpoint.info(name)?.file;
-                    return Err(WeightsError::MalformedTensor { file, tensor: (*name).into(), reason });
+                    return Err(WeightsError::malformed_tensor(&file, name, reason));
                 }
             }
         }

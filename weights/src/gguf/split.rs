@@ -29,9 +29,8 @@ impl Split {
     pub(crate) fn of(path: &Path, metadata: &GgufMetadata) -> Result<Option<Self>> {
         let Some(count) = metadata.integer("split.count").filter(|&count| count > 1) else { return Ok(None) };
         let number = metadata.integer("split.no").map_or(1, |number| number.saturating_add(1));
-        let unsupported = |what: String| WeightsError::Unsupported {
-            file: path.into(),
-            reason: format!("it is part {number} of {count} of a model; {what}, {MERGE}"),
+        let unsupported = |what: String| {
+            WeightsError::unsupported(path, format!("it is part {number} of {count} of a model; {what}, {MERGE}"))
         };
         let name = file_name(path);
         let Some((stem, ..)) = part_of(&name).filter(|&(_, part, parts)| (part, parts) == (number, count)) else {
@@ -56,7 +55,7 @@ impl Split {
                 return Ok((number, path));
             }
             let reason = format!("its part {number} of {}, {}, is missing", self.count, path.display());
-            Err(WeightsError::Malformed { file: self.first.clone(), reason })
+            Err(WeightsError::malformed(&self.first, reason))
         })
     }
 
@@ -70,7 +69,7 @@ impl Split {
             return Ok(());
         }
         let reason = format!("its name says part {number} of {} of a model, but its header differs", self.count);
-        Err(WeightsError::Malformed { file: path.into(), reason })
+        Err(WeightsError::malformed(path, reason))
     }
 
     /// Checks that all parts together have the number of tensors that the first part states.
@@ -81,7 +80,7 @@ impl Split {
         match self.tensors.filter(|&tensors| tensors != found as u64) {
             Some(tensors) => {
                 let reason = format!("its {} parts have {found} tensors instead of {tensors}", self.count);
-                Err(WeightsError::Malformed { file: self.first.clone(), reason })
+                Err(WeightsError::malformed(&self.first, reason))
             }
             None => Ok(()),
         }

@@ -9,7 +9,7 @@ pub(crate) use read::materialise;
 
 use burn::tensor::{Bytes, DType, TensorData};
 
-use crate::entry::{Entry, Form, burn_dtype, element_count, element_size, row_major};
+use crate::entry::{Entry, Form, burn_dtype, element_count, row_major};
 use crate::error::{Result, WeightsError};
 use crate::gguf::{BlockType, Blocks};
 use crate::mapped::MappedFile;
@@ -54,7 +54,7 @@ impl<'a> View<'a> {
     /// If Burn has no counterpart of the stored type, if the entry extends beyond the file, or if it cannot be unpacked
     /// or decoded.
     pub(crate) fn of_file(name: &'a str, file: &'a MappedFile, entry: &Entry, to: DType) -> Result<Self> {
-        let wrong = |reason| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.into(), reason };
+        let wrong = |reason: String| WeightsError::malformed_tensor(file.path(), name, reason);
         let outside = || wrong("its elements lie outside the file".into());
         let dtype = burn_dtype(entry.dtype).ok_or_else(|| WeightsError::Conversion {
             tensor: name.into(),
@@ -78,7 +78,7 @@ impl<'a> View<'a> {
             }
         };
         let len = bytes.plain().map_or(0, <[u8]>::len);
-        if !reaches_inside(entry, element_size(entry.dtype, name)?, len) {
+        if !reaches_inside(entry, dtype.size(), len) {
             return Err(outside());
         }
         Ok(Self { name, bytes, dtype, shape, strides, offset: entry.offset })
@@ -89,10 +89,7 @@ impl<'a> View<'a> {
     /// # Errors
     /// If the tensor is not quantized, or is outside the file.
     pub(crate) fn of_rows(name: &'a str, file: &'a MappedFile, entry: &Entry) -> Result<Self> {
-        let wrong = |reason: &str| {
-            let (file, reason) = (file.path().into(), reason.into());
-            WeightsError::MalformedTensor { file, tensor: name.into(), reason }
-        };
+        let wrong = |reason: &str| WeightsError::malformed_tensor(file.path(), name, reason);
         let kind = entry.quantized().ok_or_else(|| wrong("it is not quantized"))?;
         let mut shape = entry.shape.clone();
         if Blocks::new(file, entry, kind).is_none() {
@@ -188,7 +185,7 @@ pub(crate) fn check_decodable(name: &str, file: &MappedFile, kind: BlockType) ->
         false => "decoded by grove's feature `gguf`, which this program was built without; add it in Cargo.toml",
     };
     let reason = format!("its tensor `{name}` is quantized as {kind}, which is {remedy}");
-    Err(WeightsError::Unsupported { file: file.path().into(), reason })
+    Err(WeightsError::unsupported(file.path(), reason))
 }
 
 /// Returns true if every element reached by the entry's shape and strides ends within `len` bytes.
