@@ -8,12 +8,11 @@ use serde::Deserialize;
 use crate::error::{Result, WeightsError};
 use crate::foreign;
 use crate::gguf::part_of;
-use crate::shards::shard_of;
+use crate::shards::{INDEX, SINGLE, shard_of};
 use crate::unique::Unique;
 
 /// File names of published weights, by precedence.
-pub(crate) const PUBLISHED: [&str; 4] =
-    ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
+pub(crate) const PUBLISHED: [&str; 4] = [SINGLE, INDEX, "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// Extensions of weights files with other names, by precedence.
 pub(crate) const ENDINGS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "npz", "gguf"];
@@ -51,7 +50,7 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
         match with_ending[..] {
             [] => {}
             // Remains of an unfinished save, or a single downloaded shard.
-            [single] if shard_of(&file_name(single)).is_some_and(|(_, count)| count > 1) && ending != "gguf" => {
+            [single] if shard_of(&file_name(single)).is_some_and(|(.., count)| count > 1) && ending != "gguf" => {
                 let reason = "it is one of several files of a model, but the index that lists them is missing";
                 return Err(WeightsError::unsupported(single, reason));
             }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::GgufMetadata;
 use crate::error::{Result, WeightsError};
 use crate::locate::file_name;
+use crate::shards::shard_of;
 
 /// Advice on joining the parts.
 const MERGE: &str = "or join the parts with `llama-gguf-split --merge`";
@@ -94,10 +95,7 @@ pub(crate) fn part_name(stem: &str, number: u64, count: u64) -> String {
 
 /// Returns stem, number and count of a name made by [`part_name`]; `None` for other names.
 pub(crate) fn part_of(name: &str) -> Option<(&str, u64, u64)> {
-    let digits = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-").filter(|(_, count)| digits(count))?;
-    let (stem, number) = rest.rsplit_once('-').filter(|(_, number)| digits(number))?;
-    Some((stem, number.parse().ok()?, count.parse().ok()?))
+    shard_of(name).filter(|_| name.ends_with(".gguf"))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::entry::{Entry, Form, burn_dtype, element_count, row_major};
 use crate::error::{Result, WeightsError};
 use crate::gguf::{BlockType, Blocks};
 use crate::mapped::MappedFile;
+use crate::step::Step;
 
 /// A strided view of a tensor in a file. Transposes, slices and most reshapes move no data.
 #[derive(Clone, Debug)]
@@ -128,6 +129,15 @@ impl<'a> View<'a> {
 
     fn misfit(&self, step: &str, reason: String) -> WeightsError {
         WeightsError::Transform { tensor: self.name.into(), step: step.into(), reason }
+    }
+
+    /// Returns the slice `part` along `axis`, or the whole view if `None`, rearranged by `steps`.
+    pub(crate) fn piece(self, axis: usize, part: Option<&Range<usize>>, steps: &[Step]) -> Result<Self> {
+        let view = match part {
+            Some(part) => self.slice(axis, part.clone())?,
+            None => self,
+        };
+        steps.iter().try_fold(view, |view, step| step.apply(view))
     }
 
     /// Permutes the axes: axis `i` of the result is axis `axes[i]` of this view.
