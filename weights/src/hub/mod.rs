@@ -22,6 +22,8 @@ mod redirect;
 #[cfg(feature = "hub")]
 mod repository;
 #[cfg(feature = "hub")]
+mod selection;
+#[cfg(feature = "hub")]
 mod transfer;
 mod wanted;
 

@@ -11,12 +11,13 @@ use super::client::Client;
 use super::failure::{Failure, with_retries};
 use super::is_plain_path;
 use super::options::HubOptions;
+use super::selection::{has_tokenizer, parts_of};
 use super::transfer::Download;
-use super::wanted::{FilePatterns, has_tokenizer, is_gguf, parts_of};
+use super::wanted::FilePatterns;
 use crate::error::{Result, WeightsError};
 use crate::hub_names::is_commit;
 use crate::locate::ShardIndex;
-use crate::names_of_files::{is_part, is_template};
+use crate::names_of_files::{is_gguf, is_part, is_template};
 
 /// Downloads the requested files that the cache lacks; see [`fetch`](super::fetch).
 pub(super) fn download(options: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<PathBuf> {
