@@ -142,8 +142,8 @@ fn is_range((low, high): (f64, f64)) -> bool {
     low > 0.0 && low <= high && high.is_finite()
 }
 
-/// Samples the sides of a rectangle, `long / short` uniform on a logarithmic axis within `ratio`, whose area is a
-/// uniform fraction of `area` within `scale`. Returns `[long, short]`, rounded.
+/// Samples the sides `[a, b]` of a rectangle, rounded. The fraction of `area` is uniform within `scale`, and `a / b` is
+/// uniform within `ratio` on a logarithmic axis.
 fn sample_sides(area: f64, scale: (f64, f64), ratio: (f64, f64), rng: &mut (impl Rng + ?Sized)) -> [f64; 2] {
     let area = area * uniform(scale.0, scale.1, rng);
     let ratio = uniform(ratio.0.ln(), ratio.1.ln(), rng).exp();

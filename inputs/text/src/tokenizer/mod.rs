@@ -136,8 +136,7 @@ impl Tokenizer {
     fn found(mut inner: HfTokenizer, place: &Path, found: Found) -> Result<Self> {
         let settings = match found {
             Found::Gguf(roles, template) => {
-                let roles = if roles.is_empty() { saving::usual_roles(&inner) } else { roles };
-                return Ok(Self { place: place.to_owned(), roles, template, ..Self::new(inner) });
+                return Ok(Self { place: place.to_owned(), template, ..Self::with_roles(inner, roles) });
             }
             Found::Files(settings) => *settings,
             Found::Whole => {
@@ -154,21 +153,24 @@ impl Tokenizer {
     fn with_settings(inner: HfTokenizer, place: &Path, settings: &Settings) -> Result<Self> {
         // Files under other names than transformers' are not found beside a model.
         let named = place.is_dir() || OWN_NAMES.iter().any(|name| place.file_name().is_some_and(|file| file == *name));
-        let roles = settings.roles();
         Ok(Self {
             place: place.to_owned(),
             source: named.then(|| settings.directory.clone()),
-            roles: if roles.is_empty() { saving::usual_roles(&inner) } else { roles },
             token_types: settings.types(),
             truncates_left: settings.truncates_left()?,
             max_length: settings.max_length()?,
-            ..Self::new(inner)
+            ..Self::with_roles(inner, settings.roles())
         })
     }
 
     /// Creates a tokenizer that has no files.
     fn new(inner: HfTokenizer) -> Self {
-        let roles = saving::usual_roles(&inner);
+        Self::with_roles(inner, BTreeMap::new())
+    }
+
+    /// Creates a tokenizer with special tokens by role; if there are none, those of its family.
+    fn with_roles(inner: HfTokenizer, roles: BTreeMap<String, String>) -> Self {
+        let roles = if roles.is_empty() { saving::usual_roles(&inner) } else { roles };
         let place = "the tokenizer".into();
         Self {
             inner,
@@ -216,14 +218,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TextError::Option`] if `vocab_size` has no room for the bytes.
     pub fn train_bpe<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
-        if vocab_size < SMALLEST_BPE {
-            let value = vocab_size.to_string();
-            return Err(TextError::Option {
-                option: "vocabulary size",
-                value,
-                range: "at least 257, one for each byte and the end",
-            });
-        }
+        check_vocabulary_size(vocab_size, SMALLEST_BPE, "at least 257, one for each byte and the end")?;
         let trainer = BpeTrainer::builder()
             .vocab_size(vocab_size)
             .min_frequency(2)
@@ -245,10 +240,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TextError::Option`] if `vocab_size` has no room for the letters.
     pub fn train_wordpiece<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
-        if vocab_size < SMALLEST_WORDPIECE {
-            let value = vocab_size.to_string();
-            return Err(TextError::Option { option: "vocabulary size", value, range: "at least 500" });
-        }
+        check_vocabulary_size(vocab_size, SMALLEST_WORDPIECE, "at least 500")?;
         let inner = wordpiece::learned(&as_texts(texts), vocab_size).map_err(|error| learning_failed(&error))?;
         Ok(Self::new(inner))
     }
@@ -393,6 +385,13 @@ const LONGEST_REASON: usize = 300;
 
 fn failed(place: &Path, error: &dyn std::fmt::Display) -> TextError {
     TextError::Tokenizer { path: place.into(), reason: excerpt(&error.to_string(), LONGEST_REASON) }
+}
+
+fn check_vocabulary_size(size: usize, smallest: usize, range: &'static str) -> Result<()> {
+    if size >= smallest {
+        return Ok(());
+    }
+    Err(TextError::Option { option: "vocabulary size", value: size.to_string(), range })
 }
 
 fn as_texts<S: AsRef<str>>(texts: &[S]) -> Vec<&str> {
