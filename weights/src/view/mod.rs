@@ -140,18 +140,12 @@ impl<'a> View<'a> {
         steps.iter().try_fold(view, |view, step| step.apply(view))
     }
 
-    /// Permutes the axes: axis `i` of the result is axis `axes[i]` of this view.
-    pub(crate) fn permute(mut self, axes: &[usize]) -> Result<Self> {
-        let mut sorted = axes.to_vec();
-        sorted.sort_unstable();
-        if !sorted.into_iter().eq(0..self.shape.len()) {
-            return Err(
-                self.misfit("permutation", format!("{axes:?} is not a permutation of the axes of {:?}", self.shape))
-            );
-        }
+    /// Permutes the axes: axis `i` of the result is axis `axes[i]` of this view. [`Step::apply`] has checked that `axes`
+    /// is a permutation.
+    pub(crate) fn permute(mut self, axes: &[usize]) -> Self {
         self.shape = axes.iter().map(|&axis| self.shape[axis]).collect();
         self.strides = axes.iter().map(|&axis| self.strides[axis]).collect();
-        Ok(self)
+        self
     }
 
     /// Returns the slice `range` along `axis`.
@@ -164,13 +158,9 @@ impl<'a> View<'a> {
         Ok(self)
     }
 
-    /// Reshapes in row-major order. Copies the values if the view is not contiguous.
+    /// Reshapes in row-major order to a shape of as many elements, which [`Step::apply`] has checked. Copies the values if
+    /// the view is not contiguous.
     pub(crate) fn reshape(mut self, shape: &[usize]) -> Result<Self> {
-        if element_count(shape) != element_count(&self.shape) {
-            return Err(
-                self.misfit("reshape", format!("{:?} has another number of elements than {shape:?}", self.shape))
-            );
-        }
         if self.strides != row_major(&self.shape) {
             let data = materialise(std::slice::from_ref(&self), 0, self.dtype)?;
             self.bytes = Storage::Memory(Cow::Owned(data.bytes));
