@@ -126,6 +126,10 @@ impl TextError {
         move |source| named(source).into()
     }
 
+    pub(crate) fn tokenizer(path: &Path, reason: String) -> Self {
+        Self::Tokenizer { path: path.to_owned(), reason }
+    }
+
     // The reasons below can quote a file, so they are shortened.
     pub(crate) fn sentencepiece(file: &Path, reason: impl Into<String>) -> Self {
         Self::SentencePiece { file: file.to_owned(), reason: error_message(&reason.into()) }

@@ -97,7 +97,7 @@ impl Settings {
         });
         let all: Vec<AddedToken> = tokens.iter().map(|(_, token)| token.clone()).collect();
         tokens.retain(|(_, token)| tokenizer.token_to_id(&token.content).is_none());
-        let wrong = |reason: String| TextError::Tokenizer { path: self.file.clone(), reason };
+        let wrong = |reason: String| TextError::tokenizer(&self.file, reason);
         crate::add_tokens(tokenizer, &all).map_err(wrong)?;
         for (id, token) in tokens {
             let (Some(id), got) = (id, tokenizer.token_to_id(&token.content)) else { continue };

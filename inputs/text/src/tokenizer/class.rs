@@ -231,7 +231,7 @@ impl Settings {
              AutoTokenizer.from_pretrained(…).save_pretrained(…)",
             self.named
         );
-        TextError::Tokenizer { path: path.into(), reason }
+        TextError::tokenizer(path, reason)
     }
 }
 

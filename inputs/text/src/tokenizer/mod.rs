@@ -384,7 +384,7 @@ const OWN_NAMES: [&str; 2] = ["tokenizer.json", "tokenizer.model"];
 const LONGEST_REASON: usize = 300;
 
 fn failed(place: &Path, error: &dyn std::fmt::Display) -> TextError {
-    TextError::Tokenizer { path: place.into(), reason: excerpt(&error.to_string(), LONGEST_REASON) }
+    TextError::tokenizer(place, excerpt(&error.to_string(), LONGEST_REASON))
 }
 
 fn check_vocabulary_size(size: usize, smallest: usize, range: &'static str) -> Result<()> {
