@@ -251,7 +251,7 @@ fn labelled_texts_that_cannot_be_used() {
         let file = place.write(name, content);
         FINETUNE.assert_refused(&[&["--model", &model, "--data", &file], more].concat(), 1, words);
     };
-    refused("a.csv", b"review,label\nfine,good\n", &[], &["a.csv", "no column 'text'", "review, label"]);
+    refused("a.csv", b"review,label\nfine,good\n", &[], &["a.csv", "no column `text`", "review, label"]);
     refused("b.csv", b"text,label\nfine,good\nbad\n", &[], &["b.csv, line 3", "no column 2", "commas"]);
     refused("c.csv", b"text,label\nfine,good\nlovely,good\n", &[], &["c.csv, line 2", "'good'", "at least two labels"]);
     refused("d.csv", b"text,label\nGr\xfc\xdfe,good\nbad,bad\n", &[], &["d.csv, line 2", "not UTF-8", "iconv"]);
@@ -267,11 +267,11 @@ fn labelled_texts_that_cannot_be_used() {
         "h.jsonl",
         b"{\"text\": \"fine\", \"stars\": 5}\n",
         &[],
-        &["h.jsonl, line 1", "no field \"label\"", "text, stars"],
+        &["h.jsonl, line 1", "no field `label`", "text, stars"],
     );
     let long = format!("text,label\nfine,{}\n", "x".repeat(70_000));
     refused("i.csv", long.as_bytes(), &[], &["i.csv, line 2", "the label has 70000 characters"]);
-    refused("j.csv", b"text;label\nfine;good\n", &[], &["no column 'label'", "--delimiter ';'"]);
+    refused("j.csv", b"text;label\nfine;good\n", &[], &["no column `label`", "--delimiter ';'"]);
     refused(
         "k.csv",
         b"fine;good\n",

@@ -215,11 +215,11 @@ fn labelled_texts_that_cannot_be_read() {
     refused("f.tsv", b"label\ttext\n\n \n", &["f.tsv is empty"]);
     let same = b"label\ttext\ngood\tfine\ngood\tlovely\n";
     refused("g.tsv", same, &["g.tsv, line 2", "label 'good'", "at least two labels"]);
-    refused("h.jsonl", b"{\"label\": 1, \"text\": \"a\"}\n{\"label\": 2}\n", &["h.jsonl, line 2", "no field \"text\""]);
+    refused("h.jsonl", b"{\"label\": 1, \"text\": \"a\"}\n{\"label\": 2}\n", &["h.jsonl, line 2", "no field `text`"]);
     refused("i.jsonl", b"{\"label\": \"x\", \"text\": 3}\n", &["i.jsonl, line 1", "\"text\" is not a string"]);
     refused("j.jsonl", b"label\ttext\n", &["j.jsonl, line 1", "not JSON"]);
     refused("k.tsv", b"label\ttext\ngood\tfine\nbad\tawful\n", &["2 texts are too few", "--val-fraction"]);
-    refused("l.tsv", b"good\tfine\nbad\tawful\n", &["l.tsv", "no column 'label'", "good, fine"]);
+    refused("l.tsv", b"good\tfine\nbad\tawful\n", &["l.tsv", "no column `label`", "good, fine"]);
     let utf16 = b"\xff\xfel\0a\0b\0e\0l\0\n\0";
     refused("m.tsv", utf16, &["m.tsv, line 1", "not UTF-8", "iconv -f UTF-16"]);
     TRAIN.assert_refused(&["classify", "--data", "./nowhere.tsv"], 1, &["./nowhere.tsv"]);

@@ -169,11 +169,11 @@ pub fn base_model(adapter: &Path) -> Result<PathBuf> {
     };
     let path = resolve_model(&base).map_err(|error| {
         wrong(format!(
-            "base_model_name_or_path is '{base}': {error}; or load a model of yours, and add the adapter to it"
+            "base_model_name_or_path is `{base}`: {error}; or load a model of yours, and add the adapter to it"
         ))
     })?;
     match is_adapter(&path) {
-        true => Err(wrong(format!("base_model_name_or_path is '{base}', which is an adapter too: {MERGE}"))),
+        true => Err(wrong(format!("base_model_name_or_path is `{base}`, which is an adapter too: {MERGE}"))),
         false => Ok(path),
     }
 }

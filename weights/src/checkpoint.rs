@@ -128,7 +128,7 @@ impl TensorFiles {
             let file = checkpoint.directory.join(shard);
             if !file.exists() {
                 let reason = format!("its shard {shard} is missing from {}", checkpoint.directory.display());
-                return Err(WeightsError::Malformed { file: path.into(), reason });
+                return Err(WeightsError::malformed(path, reason));
             }
             checkpoint.add(&file, Some(&homes))?;
         }
@@ -152,7 +152,7 @@ impl TensorFiles {
             }
             if let Some((other, _)) = self.tensors.get(&name) {
                 let reason = format!("{} has it too", self.files[*other].path().display());
-                return Err(WeightsError::MalformedTensor { file: path.into(), tensor: name, reason });
+                return Err(WeightsError::malformed_tensor(path, &name, reason));
             }
             self.tensors.insert(name, (self.files.len(), entry));
         }
@@ -274,23 +274,19 @@ impl TensorFiles {
         })?;
         Ok((&*self.files[*file], entry))
     }
-
-    /// One line for a log: files, number of tensors, number of values, stored types.
-    pub fn describe(&self) -> String {
-        let values: usize = self.tensors.values().map(|(_, entry)| entry.shape.iter().product::<usize>()).sum();
-        let dtypes: std::collections::BTreeSet<_> = self.tensors.values().map(|(_, entry)| entry.type_name()).collect();
-        let files = match &self.files[..] {
-            [single] => single.path().display().to_string(),
-            several => format!("{} files in {}", several.len(), self.directory.display()),
-        };
-        let dtypes: Vec<_> = dtypes.into_iter().collect();
-        format!("{files}: {} tensors, {values} values ({})", self.tensors.len(), dtypes.join(", "))
-    }
 }
 
+/// One line for a log: files, number of tensors, number of values, stored types.
 impl fmt::Display for TensorFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.describe())
+        match &self.files[..] {
+            [single] => write!(f, "{}", single.path().display())?,
+            several => write!(f, "{} files in {}", several.len(), self.directory.display())?,
+        }
+        let values: usize = self.tensors.values().map(|(_, entry)| entry.shape.iter().product::<usize>()).sum();
+        let dtypes: BTreeSet<_> = self.tensors.values().map(|(_, entry)| entry.type_name()).collect();
+        let dtypes: Vec<_> = dtypes.into_iter().collect();
+        write!(f, ": {} tensors, {values} values ({})", self.tensors.len(), dtypes.join(", "))
     }
 }
 

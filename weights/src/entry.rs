@@ -6,7 +6,6 @@ pub use safetensors::Dtype as StoredDtype;
 
 use burn::tensor::{BoolStore, DType};
 
-use crate::error::{Result, WeightsError};
 use crate::gguf::block_type::BlockType;
 use crate::packed::Packed;
 
@@ -87,6 +86,20 @@ pub(crate) fn column_major(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
+/// Returns the shape of pieces concatenated along `axis`; `None` if other axes differ.
+pub(crate) fn joined(pieces: &[Vec<usize>], axis: usize) -> Option<Vec<usize>> {
+    let (first, others) = pieces.split_first()?;
+    let mut shape = first.clone();
+    for piece in others {
+        let fits = piece.len() == shape.len() && (0..shape.len()).all(|i| i == axis || piece[i] == shape[i]);
+        if !fits || axis >= shape.len() {
+            return None;
+        }
+        shape[axis] = shape[axis].checked_add(piece[axis])?;
+    }
+    Some(shape)
+}
+
 /// Returns the number of elements; `None` if it overflows.
 pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size))
@@ -106,58 +119,34 @@ pub(crate) fn check_size(dtype: StoredDtype, shape: &[usize], bytes: usize) -> s
     }
 }
 
-/// Returns Burn's type for a stored type; `None` if Burn has none (8-bit and smaller floats, complex numbers).
+/// Stored types that Burn has too. It lacks 8-bit and smaller floats, and complex numbers.
+const TYPES: [(StoredDtype, DType); 13] = [
+    (StoredDtype::F64, DType::F64),
+    (StoredDtype::F32, DType::F32),
+    (StoredDtype::F16, DType::F16),
+    (StoredDtype::BF16, DType::BF16),
+    (StoredDtype::I64, DType::I64),
+    (StoredDtype::I32, DType::I32),
+    (StoredDtype::I16, DType::I16),
+    (StoredDtype::I8, DType::I8),
+    (StoredDtype::U64, DType::U64),
+    (StoredDtype::U32, DType::U32),
+    (StoredDtype::U16, DType::U16),
+    (StoredDtype::U8, DType::U8),
+    (StoredDtype::BOOL, DType::Bool(BoolStore::Native)),
+];
+
+/// Returns Burn's type for a stored type; `None` if Burn has none.
 pub(crate) fn burn_dtype(dtype: StoredDtype) -> Option<DType> {
-    Some(match dtype {
-        StoredDtype::F64 => DType::F64,
-        StoredDtype::F32 => DType::F32,
-        StoredDtype::F16 => DType::F16,
-        StoredDtype::BF16 => DType::BF16,
-        StoredDtype::I64 => DType::I64,
-        StoredDtype::I32 => DType::I32,
-        StoredDtype::I16 => DType::I16,
-        StoredDtype::I8 => DType::I8,
-        StoredDtype::U64 => DType::U64,
-        StoredDtype::U32 => DType::U32,
-        StoredDtype::U16 => DType::U16,
-        StoredDtype::U8 => DType::U8,
-        StoredDtype::BOOL => DType::Bool(BoolStore::Native),
-        _ => return None,
-    })
+    TYPES.iter().find(|(stored, _)| *stored == dtype).map(|(_, burn)| *burn)
 }
 
 /// Returns the stored type that represents a Burn type exactly; `None` for quantized values.
 pub(crate) fn stored_dtype(dtype: DType) -> Option<StoredDtype> {
-    Some(match dtype {
-        DType::F64 => StoredDtype::F64,
-        DType::F32 | DType::Flex32 => StoredDtype::F32,
-        DType::F16 => StoredDtype::F16,
-        DType::BF16 => StoredDtype::BF16,
-        DType::I64 => StoredDtype::I64,
-        DType::I32 => StoredDtype::I32,
-        DType::I16 => StoredDtype::I16,
-        DType::I8 => StoredDtype::I8,
-        DType::U64 => StoredDtype::U64,
-        DType::U32 => StoredDtype::U32,
-        DType::U16 => StoredDtype::U16,
-        DType::U8 => StoredDtype::U8,
-        DType::Bool(_) => StoredDtype::BOOL,
-        DType::QFloat(_) => return None,
-    })
-}
-
-/// Returns the size of one stored element in bytes.
-///
-/// # Errors
-/// For types smaller than a byte, which cannot be read.
-pub(crate) fn element_size(dtype: StoredDtype, tensor: &str) -> Result<usize> {
-    match dtype.bitsize() {
-        bits if bits % 8 == 0 && bits > 0 => Ok(bits / 8),
-        _ => Err(WeightsError::Conversion {
-            tensor: tensor.into(),
-            from: dtype.to_string(),
-            to: "values".into(),
-            reason: "elements smaller than a byte are not supported".into(),
-        }),
-    }
+    let dtype = match dtype {
+        DType::Flex32 => DType::F32,
+        DType::Bool(_) => DType::Bool(BoolStore::Native),
+        other => other,
+    };
+    TYPES.iter().find(|(_, burn)| *burn == dtype).map(|(stored, _)| *stored)
 }

@@ -1,10 +1,10 @@
 //! Errors in files, hubs and the match between a checkpoint and a model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use grove_files::FileError;
 
-use crate::{report::Report, suggestions::did_you_mean};
+use crate::report::Report;
 
 /// Result type of this crate.
 pub type Result<T> = std::result::Result<T, WeightsError>;
@@ -296,6 +296,18 @@ impl WeightsError {
         move |source| named(source).into()
     }
 
+    pub(crate) fn malformed(file: &Path, reason: impl Into<String>) -> Self {
+        Self::Malformed { file: file.into(), reason: reason.into() }
+    }
+
+    pub(crate) fn malformed_tensor(file: &Path, tensor: &str, reason: impl Into<String>) -> Self {
+        Self::MalformedTensor { file: file.into(), tensor: tensor.into(), reason: reason.into() }
+    }
+
+    pub(crate) fn unsupported(file: &Path, reason: impl Into<String>) -> Self {
+        Self::Unsupported { file: file.into(), reason: reason.into() }
+    }
+
     /// Returns the report of [`WeightsError::Incompatible`]; `None` for every other error.
     pub fn report(&self) -> Option<&Report> {
         match self {
@@ -305,7 +317,6 @@ impl WeightsError {
     }
 }
 
-/// Returns `; cannot read a.onnx (an ONNX model)`, or an empty string.
 /// Returns a phrase with the first names in a directory.
 fn contents(names: &[String]) -> String {
     let (first, more) = names.split_at(names.len().min(5));
@@ -316,6 +327,12 @@ fn contents(names: &[String]) -> String {
     }
 }
 
+/// Returns `; cannot read a.onnx (an ONNX model)`, or an empty string.
 fn cannot_read(foreign: &[String]) -> String {
     if foreign.is_empty() { String::new() } else { format!("; cannot read {}", foreign.join(", ")) }
+}
+
+/// Returns `` ; did you mean `a` or `b`? ``, or an empty string.
+pub(crate) fn did_you_mean(suggestions: &[String]) -> String {
+    if suggestions.is_empty() { String::new() } else { format!("; did you mean `{}`?", suggestions.join("` or `")) }
 }

@@ -16,8 +16,7 @@ pub(crate) fn read_contents(file: &Arc<MappedFile>) -> Result<Contents> {
     let bytes = file.bytes();
     let extension = file.path().extension().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
     if zip::is_archive(bytes) {
-        let records =
-            zip::records(bytes).map_err(|reason| WeightsError::Malformed { file: file.path().into(), reason })?;
+        let records = zip::records(bytes).map_err(|reason| WeightsError::malformed(file.path(), reason))?;
         match numpy::is_npz(&records, extension) {
             true => numpy::read_archive(file, &records),
             false => pytorch::read_archive(file, &records),
@@ -29,9 +28,9 @@ pub(crate) fn read_contents(file: &Arc<MappedFile>) -> Result<Contents> {
     } else if pytorch::is_stream(bytes) {
         pytorch::read_stream(file)
     } else if let Some(reason) = foreign::refusal(bytes, &file_name(file.path())) {
-        Err(WeightsError::Unsupported { file: file.path().into(), reason })
+        Err(WeightsError::unsupported(file.path(), reason))
     } else if let Some(reason) = pytorch::refusal(bytes, extension) {
-        Err(WeightsError::Unsupported { file: file.path().into(), reason })
+        Err(WeightsError::unsupported(file.path(), reason))
     } else {
         safetensors_file::read_contents(file)
     }

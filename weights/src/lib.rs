@@ -77,7 +77,6 @@ mod save;
 mod shards;
 mod source;
 mod step;
-mod suggestions;
 mod unique;
 mod view;
 mod zip;

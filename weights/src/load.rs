@@ -1,5 +1,7 @@
 //! Loading the tensors of a checkpoint into the leaves of a model.
 
+use std::collections::HashMap;
+
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Path, Tree};
@@ -74,7 +76,7 @@ impl<B: Backend> LoadOptions<B> {
             "`{path}` would be {dtype}, which {backend} does not support; load the model with another dtype, or \
              choose another backend"
         );
-        Err(WeightsError::Unsupported { file: checkpoint.directory().into(), reason })
+        Err(WeightsError::unsupported(checkpoint.directory(), reason))
     }
 }
 
@@ -108,21 +110,22 @@ pub fn load<B: Backend, T: Tree<B>>(
         let is_buffer = path.is_buffer();
         leaves.push(Slot { path: path.to_string(), shape: leaf.shape().to_vec(), dtype: leaf.dtype(), is_buffer });
     });
-    let (placements, report) = plan(&leaves, checkpoint, names)?;
+    let (mut placements, report) = plan(&leaves, checkpoint, names)?;
     if options.strict && !report.is_complete() {
         return Err(WeightsError::Incompatible(Box::new(report)));
     }
+    let mut planned = HashMap::new();
     for slot in &leaves {
-        let Some(placement) = placements.get(&slot.path) else { continue };
+        let Some(placement) = placements.remove(&slot.path) else { continue };
+        let dtype = options.dtype_of(slot, &placement, checkpoint);
         placement.check_decodable(checkpoint)?;
-        options.check_dtype(slot, options.dtype_of(slot, placement, checkpoint), checkpoint)?;
+        options.check_dtype(slot, dtype, checkpoint)?;
+        planned.insert(slot.path.as_str(), (placement, dtype));
     }
     let mut failed = None;
     let model = skeleton.map(&mut Path::root(), &mut |path, leaf| {
-        let Some(placement) = placements.get(path.as_str()).filter(|_| failed.is_none()) else { return leaf };
-        let slot = Slot { path: path.to_string(), shape: vec![], dtype: leaf.dtype(), is_buffer: path.is_buffer() };
-        let dtype = options.dtype_of(&slot, placement, checkpoint);
-        match placement.read(checkpoint, dtype) {
+        let Some((placement, dtype)) = planned.get(path.as_str()).filter(|_| failed.is_none()) else { return leaf };
+        match placement.read(checkpoint, *dtype) {
             Ok(data) => AnyArray::from_data(data, &options.device),
             Err(error) => {
                 failed = Some(error);

@@ -8,12 +8,11 @@ use serde::Deserialize;
 use crate::error::{Result, WeightsError};
 use crate::foreign;
 use crate::gguf::part_of;
-use crate::shards::shard_of;
+use crate::shards::{INDEX, SINGLE, shard_of};
 use crate::unique::Unique;
 
 /// File names of published weights, by precedence.
-pub(crate) const PUBLISHED: [&str; 4] =
-    ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
+pub(crate) const PUBLISHED: [&str; 4] = [SINGLE, INDEX, "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// Extensions of weights files with other names, by precedence.
 pub(crate) const ENDINGS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "npz", "gguf"];
@@ -51,9 +50,9 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
         match with_ending[..] {
             [] => {}
             // Remains of an unfinished save, or a single downloaded shard.
-            [single] if shard_of(&file_name(single)).is_some_and(|(_, count)| count > 1) && ending != "gguf" => {
+            [single] if shard_of(&file_name(single)).is_some_and(|(.., count)| count > 1) && ending != "gguf" => {
                 let reason = "it is one of several files of a model, but the index that lists them is missing";
-                return Err(WeightsError::Unsupported { file: single.clone(), reason: reason.into() });
+                return Err(WeightsError::unsupported(single, reason));
             }
             [single] => return Ok(single.clone()),
             [first, second, ..] => {
@@ -62,7 +61,7 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
                     file_name(first),
                     file_name(second)
                 );
-                return Err(WeightsError::Unsupported { file: directory.into(), reason });
+                return Err(WeightsError::unsupported(directory, reason));
             }
         }
     }
@@ -109,7 +108,7 @@ impl ShardIndex {
             return Err(WeightsError::NotWeights { file: path.into(), found });
         }
         let bytes = std::fs::read(path).map_err(WeightsError::io("read", path))?;
-        Self::parse(&bytes).map_err(|reason| WeightsError::Malformed { file: path.into(), reason })
+        Self::parse(&bytes).map_err(|reason| WeightsError::malformed(path, reason))
     }
 
     /// Parses the content of an index file. The error is the reason.

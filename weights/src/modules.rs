@@ -36,7 +36,7 @@ impl ModuleEntry {
         if Path::new(&self.path).components().all(|part| matches!(part, Component::Normal(_))) {
             return Ok(directory.join(&self.path));
         }
-        let reason = format!("the path '{}' leads out of the directory", self.path);
+        let reason = format!("the path `{}` leads out of the directory", self.path);
         Err(FileError::json(directory.join(LIST), reason).into())
     }
 }
@@ -105,6 +105,6 @@ mod tests {
         assert!(!target.path().join("config.json").exists(), "the encoder's own files are not those of a module");
         write("modules.json", r#"[{"path": "../elsewhere", "type": "Pooling"}]"#);
         let message = copy_modules(source.path(), target.path()).unwrap_err().to_string();
-        assert!(message.contains("modules.json: the path '../elsewhere'"), "{message}");
+        assert!(message.contains("modules.json: the path `../elsewhere`"), "{message}");
     }
 }

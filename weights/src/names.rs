@@ -122,8 +122,8 @@ impl NameMap {
     /// `None` if the checkpoint has none of the leaf's published names.
     pub fn published<'a>(&self, checkpoint: &'a TensorFiles, path: &str) -> Option<(&'a str, TensorInfo)> {
         let actual = |name: &str| {
-            let bare = self.without_prefix(name).1;
-            let same = checkpoint.names().filter(|name| name.ends_with(bare) && self.without_prefix(name).1 == bare);
+            let bare = self.bare(name);
+            let same = checkpoint.names().filter(|name| name.ends_with(bare) && self.bare(name) == bare);
             same.min_by_key(|name| !checkpoint.is_added(name))
         };
         let mut rules = self.rules_for(path).peekable();

@@ -72,8 +72,8 @@ pub const ADAPTER_FILE: &str = "adapter_config.json";
 pub const MODULE_FILES: [&str; 3] = ["config.json", "model.safetensors", "pytorch_model.bin"];
 
 /// Returns true if a file has the extension `gguf` (llama.cpp).
-pub fn is_gguf(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "gguf")
+pub fn is_gguf(path: impl AsRef<Path>) -> bool {
+    path.as_ref().extension().is_some_and(|extension| extension == "gguf")
 }
 
 /// Returns true for a file in a subfolder that belongs to the model: of a module of a sentence encoder, such as

@@ -7,7 +7,7 @@ use burn::tensor::{DType, TensorData};
 use grove_backend::Backend;
 use grove_tree::AnyArray;
 
-use crate::entry::{StoredDtype, burn_dtype, stored_dtype};
+use crate::entry::{StoredDtype, burn_dtype, joined, stored_dtype};
 use crate::error::{Result, WeightsError};
 use crate::names::{NameMap, Rule};
 use crate::pattern::Captures;
@@ -65,11 +65,8 @@ impl Output {
         }
         let mut views = Vec::with_capacity(data.len());
         for (piece, data) in self.pieces.iter().zip(&data) {
-            let mut view = View::of_data(&leaves[piece.leaf].0, data);
-            if let Some(part) = &piece.part {
-                view = view.slice(self.axis, part.clone())?;
-            }
-            views.push(piece.steps.iter().try_fold(view, |view, step| step.apply(view))?);
+            let view = View::of_data(&leaves[piece.leaf].0, data);
+            views.push(view.piece(self.axis, piece.part.as_ref(), &piece.steps)?);
         }
         materialise(&views, self.axis, dtype)
     }
@@ -178,7 +175,7 @@ fn united(
     Some(Output {
         name: rule.names.first()?.expand(captures)?,
         dtype,
-        shape: crate::plan::joined(&pieces, rule.axis)?,
+        shape: joined(&pieces, rule.axis)?,
         pieces: leaves.iter().map(|&leaf| Piece { leaf, part: None, steps: inverse(rule) }).collect(),
         axis: rule.axis,
         constant: None,

@@ -39,12 +39,8 @@ impl Placement {
     pub(crate) fn read(&self, checkpoint: &TensorFiles, to: DType) -> Result<TensorData> {
         let mut views = Vec::with_capacity(self.names.len());
         for name in &self.names {
-            let mut view =
-                if self.is_quantized { checkpoint.quantized_view(name)? } else { checkpoint.view(name, to)? };
-            if let Some(part) = &self.part {
-                view = view.slice(self.axis, part.clone())?;
-            }
-            views.push(self.steps.iter().try_fold(view, |view, step| step.apply(view))?);
+            let view = if self.is_quantized { checkpoint.quantized_view(name)? } else { checkpoint.view(name, to)? };
+            views.push(view.piece(self.axis, self.part.as_ref(), &self.steps)?);
         }
         materialise(&views, self.axis, to)
     }

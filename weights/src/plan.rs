@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use crate::checkpoint::TensorFiles;
-use crate::entry::TensorInfo;
+use crate::entry::{TensorInfo, joined};
 use crate::error::{Result, WeightsError};
 use crate::names::{NameMap, Rule};
 use crate::pattern::{Captures, Pattern};
@@ -72,7 +72,7 @@ fn add_suggestions(report: &mut Report, map: &NameMap) {
     let left_over: Vec<String> = report.unexpected.iter().map(|unexpected| unexpected.name.clone()).collect();
     let wanted: Vec<String> = report.missing.iter().flat_map(|missing| missing.names.clone()).collect();
     let similar = |name: &str, among: &[String]| -> Vec<String> {
-        let bare = |name| map.without_prefix(name).1;
+        let bare = |name| map.bare(name);
         let found = grove_tree::similar(bare(name), among.iter().map(|name| bare(name)));
         among.iter().filter(|name| found.contains(&bare(name))).cloned().collect()
     };
@@ -107,9 +107,9 @@ impl<'a> Matching<'a> {
         let mut actual: HashMap<&str, Vec<&str>> = HashMap::new();
         let (added, own): (Vec<&str>, Vec<&str>) = checkpoint.names().partition(|name| checkpoint.is_added(name));
         for name in added.into_iter().chain(own) {
-            actual.entry(map.without_prefix(name).1).or_default().push(name);
+            actual.entry(map.bare(name)).or_default().push(name);
         }
-        let bare = |pattern: &Pattern| Pattern::new(map.without_prefix(pattern.text()).1);
+        let bare = |pattern: &Pattern| Pattern::new(map.bare(pattern.text()));
         let patterns = map.rules.iter().map(|rule| (rule, rule.names.iter().map(bare).collect())).collect();
         let slots = leaves.iter().map(|slot| (slot.path.as_str(), slot)).collect();
         Self { checkpoint, map, slots, actual, patterns }
@@ -126,7 +126,7 @@ impl<'a> Matching<'a> {
 
     /// Returns the checkpoint's name for a rule's name `name`.
     fn actual(&self, name: &str) -> Option<&'a str> {
-        self.actual.get(self.map.without_prefix(name).1)?.first().copied()
+        self.actual.get(self.map.bare(name))?.first().copied()
     }
 
     /// Returns an error if a tensor that is used has another value under another prefix. An added tensor replaces the
@@ -144,7 +144,7 @@ impl<'a> Matching<'a> {
                          have different values: remove one of them"
                     );
                     let file = self.checkpoint.info(name)?.file;
-                    return Err(WeightsError::MalformedTensor { file, tensor: (*name).into(), reason });
+                    return Err(WeightsError::malformed_tensor(&file, name, reason));
                 }
             }
         }
@@ -242,32 +242,18 @@ impl<'a> Matching<'a> {
 
     /// Returns the reason for which the map ignores `name`; `None` if it does not.
     fn reason_to_ignore(&self, name: &str) -> Option<&'static str> {
-        let bare = self.map.without_prefix(name).1;
+        let bare = self.map.bare(name);
         let fits = |pattern: &Pattern| pattern.matches(name).is_some() || pattern.matches(bare).is_some();
         self.map.ignored.iter().find(|(pattern, _)| fits(pattern)).map(|(_, reason)| *reason)
     }
 
     /// Returns true if `name` is another published name of leaves that already have values.
     fn repeats(&self, name: &str, placed: &HashSet<&str>) -> bool {
-        let bare = self.map.without_prefix(name).1;
+        let bare = self.map.bare(name);
         self.patterns.iter().any(|(rule, patterns)| {
             patterns.iter().filter_map(|pattern| pattern.matches(bare)).any(|captures| {
                 rule.paths.iter().all(|path| path.expand(&captures).is_some_and(|path| placed.contains(path.as_str())))
             })
         })
     }
-}
-
-/// Returns the shape of pieces concatenated along `axis`; `None` if other axes differ.
-pub(crate) fn joined(pieces: &[Vec<usize>], axis: usize) -> Option<Vec<usize>> {
-    let (first, others) = pieces.split_first()?;
-    let mut shape = first.clone();
-    for piece in others {
-        let fits = piece.len() == shape.len() && (0..shape.len()).all(|i| i == axis || piece[i] == shape[i]);
-        if !fits || axis >= shape.len() {
-            return None;
-        }
-        shape[axis] = shape[axis].checked_add(piece[axis])?;
-    }
-    Some(shape)
 }

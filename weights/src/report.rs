@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::suggestions::did_you_mean;
+use crate::error::did_you_mean;
 
 /// Number of lines printed per section.
 const SHOWN: usize = 10;

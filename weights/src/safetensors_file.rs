@@ -36,7 +36,7 @@ struct HeaderTensor {
 /// # Errors
 /// [`WeightsError::Malformed`] or [`WeightsError::MalformedTensor`] for everything that the format forbids.
 pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
-    let malformed = |reason: String| WeightsError::Malformed { file: file.path().into(), reason };
+    let malformed = |reason: String| WeightsError::malformed(file.path(), reason);
     let bytes = file.bytes();
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_FIELD>() else {
         let reason = format!("{} bytes are too few for a header length", bytes.len());
@@ -66,12 +66,10 @@ pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
                 metadata(value).ok_or_else(|| malformed("`__metadata__` must map text to text".into()))?;
             continue;
         }
+        let wrong = |reason: String| WeightsError::malformed_tensor(file.path(), &name, reason);
         let HeaderValue::Tensor(tensor) = value else {
-            let reason = "needs a known `dtype`, a `shape` and two `data_offsets`, all whole numbers".into();
-            return Err(WeightsError::MalformedTensor { file: file.path().into(), tensor: name, reason });
+            return Err(wrong("needs a known `dtype`, a `shape` and two `data_offsets`, all whole numbers".into()));
         };
-        let wrong =
-            |reason: String| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.clone(), reason };
         check_tensor(&tensor, data_len).map_err(wrong)?;
         places.push((tensor.data_offsets, name.clone()));
         let entry = Entry {
@@ -109,13 +107,13 @@ fn check_cover(mut places: Vec<((usize, usize), String)>, data_len: usize, file:
             let what =
                 if start < position { "overlap those of the tensor before it" } else { "leave a hole before them" };
             let reason = format!("its bytes {start}..{end} {what}, which ends at {position}");
-            return Err(WeightsError::MalformedTensor { file: file.path().into(), tensor, reason });
+            return Err(WeightsError::malformed_tensor(file.path(), &tensor, reason));
         }
         position = end;
     }
     if position != data_len {
         let reason = format!("{} bytes at its end belong to no tensor", data_len - position);
-        return Err(WeightsError::Malformed { file: file.path().into(), reason });
+        return Err(WeightsError::malformed(file.path(), reason));
     }
     Ok(())
 }

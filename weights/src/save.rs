@@ -159,7 +159,7 @@ pub fn convert_tensors(
             (None, Some(dtype)) => dtype,
             (None, None) => {
                 let reason = format!("`{name}` is of type {}, which cannot be converted", info.dtype);
-                return Err(WeightsError::Unsupported { file: info.file, reason });
+                return Err(WeightsError::unsupported(&info.file, reason));
             }
         };
         let is_float = info.quantized.is_some() || kept.is_float();

@@ -5,7 +5,7 @@
 //! with the new one. A crash before that leaves the old save, a crash after it the new one; the next save removes
 //! unused files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::error::{Result, WeightsError};
 
@@ -38,7 +38,7 @@ pub(crate) fn remove_stale(directory: &Path, kept: &[String]) -> Result<()> {
         names.filter(|name| (name == SINGLE || name == INDEX || is_shard(name)) && !kept.contains(name)).collect();
     // The order matters: first a file that would be read instead of the new ones, then an index, then its shards.
     stale.sort_by_key(|name| (name != SINGLE, name != INDEX));
-    for path in stale.iter().map(|name| directory.join(name)).collect::<Vec<PathBuf>>() {
+    for path in stale.iter().map(|name| directory.join(name)) {
         crash_point();
         std::fs::remove_file(&path).map_err(WeightsError::io("remove", &path))?;
     }
@@ -47,21 +47,18 @@ pub(crate) fn remove_stale(directory: &Path, kept: &[String]) -> Result<()> {
 
 /// Returns true for names that [`free_names`] can return.
 fn is_shard(name: &str) -> bool {
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let numbers = name.strip_prefix("model-").and_then(|name| name.strip_suffix(".safetensors"));
-    numbers.and_then(|numbers| numbers.split_once("-of-")).is_some_and(|(before, count)| {
-        let (save, number) = before.split_once('-').map_or((None, before), |(save, number)| (Some(save), number));
-        save.is_none_or(digits) && [number, count].iter().all(|number| number.len() == 5 && digits(number))
-    })
+    let is_save = |save: &str| !save.is_empty() && save.bytes().all(|byte| byte.is_ascii_digit());
+    name.ends_with(".safetensors")
+        && shard_of(name).is_some_and(|(stem, ..)| stem == "model" || stem.strip_prefix("model-").is_some_and(is_save))
 }
 
-/// Returns number and count of a shard from its name in any format: `…-00001-of-00003.…`.
-pub(crate) fn shard_of(name: &str) -> Option<(u64, u64)> {
-    let digits = |text: &&str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let (stem, _) = name.rsplit_once('.')?;
-    let (rest, count) = stem.rsplit_once("-of-").filter(|(_, count)| digits(count))?;
-    let (_, number) = rest.rsplit_once('-').filter(|(_, number)| digits(number))?;
-    Some((number.parse().ok()?, count.parse().ok()?))
+/// Returns stem, number and count of a shard from its name in any format: `stem-00001-of-00003.…`.
+pub(crate) fn shard_of(name: &str) -> Option<(&str, u64, u64)> {
+    let digits = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (name, _) = name.rsplit_once('.')?;
+    let (rest, count) = name.rsplit_once("-of-").filter(|(_, count)| digits(count))?;
+    let (stem, number) = rest.rsplit_once('-').filter(|(_, number)| digits(number))?;
+    Some((stem, number.parse().ok()?, count.parse().ok()?))
 }
 
 /// Called before each change of a directory. Unit tests can make the process abort here.
@@ -190,14 +187,15 @@ mod tests {
     #[test]
     fn names_of_shards() {
         for name in ["model-00001-of-00002.safetensors", "model-12-00001-of-00002.safetensors"] {
-            assert!(is_shard(name) && shard_of(name) == Some((1, 2)), "{name}");
+            assert!(is_shard(name), "{name}");
+            assert_eq!(shard_of(name).map(|(_, number, count)| (number, count)), Some((1, 2)), "{name}");
         }
         for name in
             ["model-1-of-2.safetensors", "model-a-00001-of-00002.safetensors", "model-00001-of-00002.txt", SINGLE]
         {
             assert!(!is_shard(name), "{name}");
         }
-        assert_eq!(shard_of("pytorch_model-00003-of-00007.bin"), Some((3, 7)));
+        assert_eq!(shard_of("pytorch_model-00003-of-00007.bin"), Some(("pytorch_model", 3, 7)));
         assert_eq!(shard_of("model.safetensors"), None);
     }
 }

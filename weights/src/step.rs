@@ -87,8 +87,8 @@ impl Step {
             });
         };
         match self {
-            Self::Transpose => view.permute(&[1, 0]),
-            Self::Permute(axes) => view.permute(axes),
+            Self::Transpose => Ok(view.permute(&[1, 0])),
+            Self::Permute(axes) => Ok(view.permute(axes)),
             Self::Reshape { .. } => view.reshape(&shape),
         }
     }

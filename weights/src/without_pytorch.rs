@@ -12,7 +12,7 @@ const REASON: &str = "it is one of PyTorch's files, but this program was built w
 
 /// Rejects a zip archive that is not numpy's.
 pub(crate) fn read_archive(file: &MappedFile, _: &BTreeMap<String, Record>) -> Result<Contents> {
-    Err(WeightsError::Unsupported { file: file.path().into(), reason: REASON.into() })
+    Err(WeightsError::unsupported(file.path(), REASON))
 }
 
 /// Returns true if the content is a pickle. A safetensors header may start with the same bytes, but has a brace at byte

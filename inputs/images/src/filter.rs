@@ -21,14 +21,19 @@ pub enum Filter {
     Bicubic,
 }
 
+impl Filter {
+    /// Filters and their names, by Pillow's numbers.
+    const NAMED: [(Self, &str); 4] = [
+        (Self::Nearest, "nearest"),
+        (Self::Lanczos, "lanczos"),
+        (Self::Bilinear, "bilinear"),
+        (Self::Bicubic, "bicubic"),
+    ];
+}
+
 impl From<Filter> for u8 {
     fn from(filter: Filter) -> Self {
-        match filter {
-            Filter::Nearest => 0,
-            Filter::Lanczos => 1,
-            Filter::Bilinear => 2,
-            Filter::Bicubic => 3,
-        }
+        filter as u8
     }
 }
 
@@ -36,16 +41,9 @@ impl TryFrom<u8> for Filter {
     type Error = ImageError;
 
     fn try_from(number: u8) -> Result<Self, ImageError> {
-        Ok(match number {
-            0 => Self::Nearest,
-            1 => Self::Lanczos,
-            2 => Self::Bilinear,
-            3 => Self::Bicubic,
-            _ => {
-                let known = "0 nearest, 1 lanczos, 2 bilinear, 3 bicubic";
-                return Err(ImageError::BadOption(format!("unknown filter {number}; known are {known}")));
-            }
-        })
+        let known = "0 nearest, 1 lanczos, 2 bilinear, 3 bicubic";
+        let unknown = || ImageError::BadOption(format!("unknown filter {number}; known are {known}"));
+        Self::NAMED.get(usize::from(number)).map(|(filter, _)| *filter).ok_or_else(unknown)
     }
 }
 
@@ -53,27 +51,16 @@ impl FromStr for Filter {
     type Err = ImageError;
 
     fn from_str(name: &str) -> Result<Self, ImageError> {
-        Ok(match name.to_ascii_lowercase().as_str() {
-            "nearest" => Self::Nearest,
-            "lanczos" => Self::Lanczos,
-            "bilinear" => Self::Bilinear,
-            "bicubic" => Self::Bicubic,
-            _ => {
-                let known = "nearest, bilinear, bicubic, lanczos";
-                return Err(ImageError::BadOption(format!("unknown filter `{name}`; known are {known}")));
-            }
-        })
+        let known = "nearest, bilinear, bicubic, lanczos";
+        let unknown = || ImageError::BadOption(format!("unknown filter `{name}`; known are {known}"));
+        let found = Self::NAMED.iter().find(|(_, known)| known.eq_ignore_ascii_case(name));
+        found.map(|(filter, _)| *filter).ok_or_else(unknown)
     }
 }
 
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nearest => "nearest",
-            Self::Lanczos => "lanczos",
-            Self::Bilinear => "bilinear",
-            Self::Bicubic => "bicubic",
-        })
+        f.write_str(Self::NAMED[usize::from(u8::from(*self))].1)
     }
 }
 

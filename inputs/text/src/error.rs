@@ -46,9 +46,12 @@ pub enum TextError {
 
     /// A tokenizer has more tokens than the model.
     #[error(
-        "the tokenizer returned token {id}, but the vocabulary of the model has {vocab_size}: the tokenizer belongs to another model"
+        "{} returned token {id}, but the vocabulary of the model has {vocab_size}: the tokenizer belongs to another model",
+        tokenizer.display()
     )]
     OtherTokenizer {
+        /// File or directory of the tokenizer; `the tokenizer` if it was not read from files.
+        tokenizer: PathBuf,
         /// A token id outside the model's vocabulary.
         id: u32,
         /// Vocabulary size of the model.
@@ -121,6 +124,10 @@ impl TextError {
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let named = FileError::io(action, path);
         move |source| named(source).into()
+    }
+
+    pub(crate) fn tokenizer(path: &Path, reason: String) -> Self {
+        Self::Tokenizer { path: path.to_owned(), reason }
     }
 
     // The reasons below can quote a file, so they are shortened.

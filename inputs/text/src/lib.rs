@@ -30,6 +30,7 @@ mod error;
 mod files;
 mod merges;
 mod panics;
+mod patterns;
 mod pieces;
 mod special;
 mod tokenizer;

@@ -76,6 +76,15 @@ pub(crate) struct Pipeline {
     pub(crate) escape: bool,
 }
 
+/// Returns the placement of the space before a text. `legacy` also inserts one after each special token.
+pub(crate) fn prepend_scheme(prefix: bool, legacy: bool) -> PrependScheme {
+    match (prefix, legacy) {
+        (false, _) => PrependScheme::Never,
+        (true, false) => PrependScheme::First,
+        (true, true) => PrependScheme::Always,
+    }
+}
+
 /// Maps each piece to its id. The error describes what is wrong with the list.
 pub(crate) fn numbered<'a>(texts: impl Iterator<Item = &'a str>) -> Result<HashMap<&'a str, u32>, String> {
     let mut ids = HashMap::new();

@@ -76,7 +76,7 @@ pub(crate) fn check<'a>(tokens: impl Iterator<Item = &'a str>, bytes: usize) -> 
         count += 1;
         if token.len() > LONGEST_TOKEN {
             let (length, text) = (token.len(), excerpt(token, 20));
-            return Err(format!("the special token \"{text}\" has {length} bytes; the maximum is {LONGEST_TOKEN}"));
+            return Err(format!("the special token `{text}` has {length} bytes; the maximum is {LONGEST_TOKEN}"));
         }
     }
     if count > MAX_ADDED {
@@ -131,7 +131,7 @@ pub fn surround(
 /// # Errors
 /// A file cannot be read, or is not a JSON object.
 pub fn special_tokens(directory: impl AsRef<Path>) -> TextResult<BTreeMap<String, String>> {
-    Ok(named(&settings_of(directory.as_ref())?).collect())
+    Ok(named_tokens(&settings_of(directory.as_ref())?))
 }
 
 /// Returns the [`tokenizer_settings`] of a directory.
@@ -139,6 +139,10 @@ pub(crate) fn settings_of(directory: &Path) -> TextResult<Map<String, Value>> {
     let object = |name: &str| Ok::<_, TextError>(files::object(&directory.join(name))?.unwrap_or_default());
     tokenizer_settings(object("tokenizer_config.json")?, || object("special_tokens_map.json"))
 }
+
+/// Keys of the special tokens of transformers, in the order in which it adds missing ones.
+pub(crate) const ROLES: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// Keys of lists of tokens without a role.
 pub(crate) const LISTS: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
@@ -171,8 +175,8 @@ pub fn tokenizer_settings<E>(
     Ok(config)
 }
 
-/// Returns the entries that name a token.
-fn named(config: &Map<String, Value>) -> impl Iterator<Item = (String, String)> {
-    let tokens = config.iter().filter(|(name, _)| name.ends_with("_token"));
-    tokens.filter_map(|(name, value)| Some((name.clone(), files::token(value)?.to_owned())))
+/// Returns the entries of the settings that name a token.
+pub(crate) fn named_tokens(settings: &Map<String, Value>) -> BTreeMap<String, String> {
+    let tokens = settings.iter().filter(|(name, _)| name.ends_with("_token"));
+    tokens.filter_map(|(name, value)| Some((name.clone(), files::token(value)?.to_owned()))).collect()
 }

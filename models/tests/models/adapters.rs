@@ -228,7 +228,7 @@ fn adapters_without_a_model_are_refused() {
     let missing = adapter_of("gpt2", Some(Path::new("/no/such/model")));
     let missing = message(missing.path());
     assert!(
-        missing.contains("base_model_name_or_path is '/no/such/model'") && missing.contains("add the adapter"),
+        missing.contains("base_model_name_or_path is `/no/such/model`") && missing.contains("add the adapter"),
         "{missing}"
     );
     let chain = adapter_of("gpt2", Some(nameless.path()));

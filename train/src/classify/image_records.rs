@@ -93,7 +93,7 @@ mod tests {
         let error = read_labelled_images(IMAGES.as_ref(), "label", "label").expect_err("no image").to_string();
         assert!(error.contains("images.parquet, row 1: \"label\" is not an image"), "{error}");
         let error = read_labelled_images(IMAGES.as_ref(), "img", "label").expect_err("no column").to_string();
-        assert!(error.contains("no column 'img'; the file has: image, label"), "{error}");
+        assert!(error.contains("no column `img`; the file has: image, label"), "{error}");
         let pathless = Value::Fields(vec![("bytes".into(), Value::Null), ("path".into(), Value::Text("a.png".into()))]);
         assert!(image_bytes(pathless, "image").expect_err("refused").contains("the path a.png and no bytes"));
     }

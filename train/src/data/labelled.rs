@@ -203,7 +203,7 @@ mod tests {
     fn errors_name_file_and_line() {
         for (content, words) in [
             ("text,label\na,good\n ,bad\n", ["a.csv, line 3", "the text is empty"]),
-            ("words,label\na,good\n", ["no column 'text'", "words, label"]),
+            ("words,label\na,good\n", ["no column `text`", "words, label"]),
             ("text,label\na\n", ["line 2", "no column 2"]),
         ] {
             let error = read("a.csv", content).expect_err("refused");

@@ -7,7 +7,7 @@ use grove_models::{
     BertConfig, ModelError,
     bert::{BertForMaskedLm, TextBatch, bucketed_len},
 };
-use grove_text::{TextError, TextIds, Tokenizer};
+use grove_text::{TextIds, Tokenizer};
 use grove_tree::{Array, Key, Tree};
 
 use super::DataError;
@@ -83,13 +83,12 @@ pub fn masked_lm_sequences(
     // A line of unknown characters can have special tokens only.
     let special = tokenizer.special_tokens();
     sequences.retain(|text: &TextIds| text.ids.iter().any(|id| !special.contains(id)));
-    match sequences.iter().flat_map(|text| &text.ids).max() {
-        None => Err(DataError::NothingToMask),
-        Some(&id) if id as usize >= config.vocab_size => {
-            Err(DataError::other(TextError::OtherTokenizer { id, vocab_size: config.vocab_size }))
-        }
-        _ => Ok(sequences),
+    if sequences.is_empty() {
+        return Err(DataError::NothingToMask);
     }
+    let ids = sequences.iter().flat_map(|text| &text.ids);
+    tokenizer.check_ids(ids, config.vocab_size).map_err(DataError::other)?;
+    Ok(sequences)
 }
 
 /// A batch of sequences with masked tokens, the positions of these tokens, and the original tokens.

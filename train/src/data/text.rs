@@ -249,7 +249,7 @@ mod tests {
         for (content, column, words) in [
             ("{\"text\": \"a\"}\n{\"text\": null}\n", "text", "a.jsonl, line 2: \"text\" is null"),
             ("{\"text\": \"a\"}\n{\"text\": 7}\n", "text", "a.jsonl, line 2: \"text\" is not a string"),
-            ("{\"text\": \"a\"}\n", "content", "a.jsonl, line 1: there is no field \"content\"; the record has: text"),
+            ("{\"text\": \"a\"}\n", "content", "a.jsonl, line 1: there is no field `content`; the record has: text"),
             ("{\"text\": \" \"}\n", "text", "it has no texts in the column \"text\""),
         ] {
             std::fs::write(&file, content).expect("written");

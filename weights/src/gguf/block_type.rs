@@ -67,90 +67,67 @@ pub enum BlockType {
     Q1_0,
 }
 
-/// Number in the format, name, values per block, bytes per block.
-type Facts = (u32, &'static str, usize, usize);
+/// Type, number in the format, name, values per block, bytes per block: constants of `ggml.h` and `ggml-common.h`, in the
+/// order of the enum.
+const FACTS: [(BlockType, u32, &str, usize, usize); 26] = [
+    (BlockType::Q4_0, 2, "Q4_0", 32, 18),
+    (BlockType::Q4_1, 3, "Q4_1", 32, 20),
+    (BlockType::Q5_0, 6, "Q5_0", 32, 22),
+    (BlockType::Q5_1, 7, "Q5_1", 32, 24),
+    (BlockType::Q8_0, 8, "Q8_0", 32, 34),
+    (BlockType::Q8_1, 9, "Q8_1", 32, 36),
+    (BlockType::Q2_K, 10, "Q2_K", 256, 84),
+    (BlockType::Q3_K, 11, "Q3_K", 256, 110),
+    (BlockType::Q4_K, 12, "Q4_K", 256, 144),
+    (BlockType::Q5_K, 13, "Q5_K", 256, 176),
+    (BlockType::Q6_K, 14, "Q6_K", 256, 210),
+    (BlockType::Q8_K, 15, "Q8_K", 256, 292),
+    (BlockType::IQ2_XXS, 16, "IQ2_XXS", 256, 66),
+    (BlockType::IQ2_XS, 17, "IQ2_XS", 256, 74),
+    (BlockType::IQ3_XXS, 18, "IQ3_XXS", 256, 98),
+    (BlockType::IQ1_S, 19, "IQ1_S", 256, 50),
+    (BlockType::IQ4_NL, 20, "IQ4_NL", 32, 18),
+    (BlockType::IQ3_S, 21, "IQ3_S", 256, 110),
+    (BlockType::IQ2_S, 22, "IQ2_S", 256, 82),
+    (BlockType::IQ4_XS, 23, "IQ4_XS", 256, 136),
+    (BlockType::IQ1_M, 29, "IQ1_M", 256, 56),
+    (BlockType::TQ1_0, 34, "TQ1_0", 256, 54),
+    (BlockType::TQ2_0, 35, "TQ2_0", 256, 66),
+    (BlockType::MXFP4, 39, "MXFP4", 32, 17),
+    (BlockType::NVFP4, 40, "NVFP4", 64, 36),
+    (BlockType::Q1_0, 41, "Q1_0", 128, 18),
+];
 
 impl BlockType {
     /// All types, ordered by their numbers in the format.
-    pub const ALL: [Self; 26] = [
-        Self::Q4_0,
-        Self::Q4_1,
-        Self::Q5_0,
-        Self::Q5_1,
-        Self::Q8_0,
-        Self::Q8_1,
-        Self::Q2_K,
-        Self::Q3_K,
-        Self::Q4_K,
-        Self::Q5_K,
-        Self::Q6_K,
-        Self::Q8_K,
-        Self::IQ2_XXS,
-        Self::IQ2_XS,
-        Self::IQ3_XXS,
-        Self::IQ1_S,
-        Self::IQ4_NL,
-        Self::IQ3_S,
-        Self::IQ2_S,
-        Self::IQ4_XS,
-        Self::IQ1_M,
-        Self::TQ1_0,
-        Self::TQ2_0,
-        Self::MXFP4,
-        Self::NVFP4,
-        Self::Q1_0,
-    ];
-
-    /// Constants of `ggml.h` and `ggml-common.h`.
-    const fn facts(self) -> Facts {
-        match self {
-            Self::Q4_0 => (2, "Q4_0", 32, 18),
-            Self::Q4_1 => (3, "Q4_1", 32, 20),
-            Self::Q5_0 => (6, "Q5_0", 32, 22),
-            Self::Q5_1 => (7, "Q5_1", 32, 24),
-            Self::Q8_0 => (8, "Q8_0", 32, 34),
-            Self::Q8_1 => (9, "Q8_1", 32, 36),
-            Self::Q2_K => (10, "Q2_K", 256, 84),
-            Self::Q3_K => (11, "Q3_K", 256, 110),
-            Self::Q4_K => (12, "Q4_K", 256, 144),
-            Self::Q5_K => (13, "Q5_K", 256, 176),
-            Self::Q6_K => (14, "Q6_K", 256, 210),
-            Self::Q8_K => (15, "Q8_K", 256, 292),
-            Self::IQ2_XXS => (16, "IQ2_XXS", 256, 66),
-            Self::IQ2_XS => (17, "IQ2_XS", 256, 74),
-            Self::IQ3_XXS => (18, "IQ3_XXS", 256, 98),
-            Self::IQ1_S => (19, "IQ1_S", 256, 50),
-            Self::IQ4_NL => (20, "IQ4_NL", 32, 18),
-            Self::IQ3_S => (21, "IQ3_S", 256, 110),
-            Self::IQ2_S => (22, "IQ2_S", 256, 82),
-            Self::IQ4_XS => (23, "IQ4_XS", 256, 136),
-            Self::IQ1_M => (29, "IQ1_M", 256, 56),
-            Self::TQ1_0 => (34, "TQ1_0", 256, 54),
-            Self::TQ2_0 => (35, "TQ2_0", 256, 66),
-            Self::MXFP4 => (39, "MXFP4", 32, 17),
-            Self::NVFP4 => (40, "NVFP4", 64, 36),
-            Self::Q1_0 => (41, "Q1_0", 128, 18),
+    pub const ALL: [Self; 26] = {
+        let mut all = [Self::Q4_0; 26];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = FACTS[i].0;
+            i += 1;
         }
-    }
+        all
+    };
 
     /// Returns the type with this number in the format; `None` if unknown.
     pub(super) fn of_number(number: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.facts().0 == number)
+        FACTS.iter().find(|facts| facts.1 == number).map(|facts| facts.0)
     }
 
     /// Returns llama.cpp's name, such as `Q4_K`.
     pub const fn name(self) -> &'static str {
-        self.facts().1
+        FACTS[self as usize].2
     }
 
     /// Returns the number of values in a block.
     pub const fn values_per_block(self) -> usize {
-        self.facts().2
+        FACTS[self as usize].3
     }
 
     /// Returns the number of bytes in a block.
     pub const fn bytes_per_block(self) -> usize {
-        self.facts().3
+        FACTS[self as usize].4
     }
 
     /// Returns the size in bytes of a row of `values` values; `None` if the row is not a whole number of blocks.
@@ -201,7 +178,7 @@ impl fmt::Display for BlockType {
 
 #[cfg(test)]
 mod tests {
-    use super::BlockType;
+    use super::{BlockType, FACTS};
 
     #[cfg(feature = "gguf")]
     #[test]
@@ -211,8 +188,16 @@ mod tests {
                 let sizes = (kind.values_per_block(), kind.bytes_per_block());
                 assert_eq!((candle.block_size(), candle.type_size()), sizes, "{kind}");
             }
-            assert_eq!(BlockType::of_number(kind.facts().0), Some(kind));
         }
+    }
+
+    #[test]
+    fn facts_are_in_the_order_of_the_enum() {
+        for (place, (kind, number, name, ..)) in FACTS.into_iter().enumerate() {
+            assert_eq!((kind as usize, format!("{kind:?}")), (place, name.to_owned()));
+            assert_eq!(BlockType::of_number(number), Some(kind));
+        }
+        assert!(FACTS.is_sorted_by_key(|facts| facts.1));
     }
 
     #[test]

@@ -35,14 +35,14 @@ impl GgufMetadata {
     /// # Errors
     /// [`WeightsError::Malformed`], with the key.
     pub(super) fn read(file: &Arc<MappedFile>, version: u32, count: u64, reader: &mut Reader<'_>) -> Result<Self> {
-        let malformed = |reason| WeightsError::Malformed { file: file.path().into(), reason };
+        let malformed = |reason: String| WeightsError::malformed(file.path(), reason);
         reader.check_count(count, SMALLEST_KEY, MAX_KEYS, "keys").map_err(malformed)?;
         let mut fields = BTreeMap::new();
         for number in 1..=count {
             let key = reader
                 .text(LONGEST_NAME)
                 .map_err(|reason| malformed(format!("the name of key {number} of {count}: {reason}")))?;
-            let wrong = |reason| malformed(format!("key `{key}`: {reason}"));
+            let wrong = |reason: String| malformed(format!("key `{key}`: {reason}"));
             let kind = ValueType::read(reader).map_err(wrong)?;
             let place = reader.position();
             check(reader, kind).map_err(wrong)?;

@@ -52,9 +52,9 @@ pub(crate) fn is_gguf(bytes: &[u8]) -> bool {
 /// [`WeightsError::Malformed`], [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`].
 pub(crate) fn read_contents(file: &Arc<MappedFile>) -> Result<Contents> {
     let (path, len) = (file.path(), file.bytes().len());
-    let malformed = |reason| WeightsError::Malformed { file: path.into(), reason };
+    let malformed = |reason: String| WeightsError::malformed(path, reason);
     if let Some(reason) = refusal(file.bytes()) {
-        return Err(WeightsError::Unsupported { file: path.into(), reason });
+        return Err(WeightsError::unsupported(path, reason));
     }
     let mut reader = Reader::new(file.bytes(), MAGIC.len());
     let mut numbers = || Ok((reader.u32()?, reader.u64()?, reader.u64()?));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::GgufMetadata;
 use crate::error::{Result, WeightsError};
 use crate::locate::file_name;
+use crate::shards::shard_of;
 
 /// Advice on joining the parts.
 const MERGE: &str = "or join the parts with `llama-gguf-split --merge`";
@@ -29,9 +30,8 @@ impl Split {
     pub(crate) fn of(path: &Path, metadata: &GgufMetadata) -> Result<Option<Self>> {
         let Some(count) = metadata.integer("split.count").filter(|&count| count > 1) else { return Ok(None) };
         let number = metadata.integer("split.no").map_or(1, |number| number.saturating_add(1));
-        let unsupported = |what: String| WeightsError::Unsupported {
-            file: path.into(),
-            reason: format!("it is part {number} of {count} of a model; {what}, {MERGE}"),
+        let unsupported = |what: String| {
+            WeightsError::unsupported(path, format!("it is part {number} of {count} of a model; {what}, {MERGE}"))
         };
         let name = file_name(path);
         let Some((stem, ..)) = part_of(&name).filter(|&(_, part, parts)| (part, parts) == (number, count)) else {
@@ -56,7 +56,7 @@ impl Split {
                 return Ok((number, path));
             }
             let reason = format!("its part {number} of {}, {}, is missing", self.count, path.display());
-            Err(WeightsError::Malformed { file: self.first.clone(), reason })
+            Err(WeightsError::malformed(&self.first, reason))
         })
     }
 
@@ -70,7 +70,7 @@ impl Split {
             return Ok(());
         }
         let reason = format!("its name says part {number} of {} of a model, but its header differs", self.count);
-        Err(WeightsError::Malformed { file: path.into(), reason })
+        Err(WeightsError::malformed(path, reason))
     }
 
     /// Checks that all parts together have the number of tensors that the first part states.
@@ -81,7 +81,7 @@ impl Split {
         match self.tensors.filter(|&tensors| tensors != found as u64) {
             Some(tensors) => {
                 let reason = format!("its {} parts have {found} tensors instead of {tensors}", self.count);
-                Err(WeightsError::Malformed { file: self.first.clone(), reason })
+                Err(WeightsError::malformed(&self.first, reason))
             }
             None => Ok(()),
         }
@@ -95,10 +95,7 @@ pub(crate) fn part_name(stem: &str, number: u64, count: u64) -> String {
 
 /// Returns stem, number and count of a name made by [`part_name`]; `None` for other names.
 pub(crate) fn part_of(name: &str) -> Option<(&str, u64, u64)> {
-    let digits = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-").filter(|(_, count)| digits(count))?;
-    let (stem, number) = rest.rsplit_once('-').filter(|(_, number)| digits(number))?;
-    Some((stem, number.parse().ok()?, count.parse().ok()?))
+    shard_of(name).filter(|_| name.ends_with(".gguf"))
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl Kind {
 /// [`WeightsError::Malformed`] before the tensor's name is known; then [`WeightsError::MalformedTensor`], and
 /// [`WeightsError::Unsupported`] for unknown types.
 pub(super) fn rows<'a>(path: &Path, count: u64, reader: &mut Reader<'a>) -> Result<Vec<Row<'a>>> {
-    let malformed = |reason| WeightsError::Malformed { file: path.into(), reason };
+    let malformed = |reason: String| WeightsError::malformed(path, reason);
     reader.check_count(count, SMALLEST_ROW, MAX_TENSORS, "tensors").map_err(malformed)?;
     let mut rows = Vec::new();
     let mut seen = HashSet::new();
@@ -81,14 +81,14 @@ pub(super) fn rows<'a>(path: &Path, count: u64, reader: &mut Reader<'a>) -> Resu
         let name = reader
             .text(LONGEST_NAME)
             .map_err(|reason| malformed(format!("the name of tensor {number} of {count}: {reason}")))?;
-        let wrong = |reason| WeightsError::MalformedTensor { file: path.into(), tensor: name.into(), reason };
+        let wrong = |reason: String| WeightsError::malformed_tensor(path, name, reason);
         let (shape, kind, offset) = facts(reader).map_err(wrong)?;
-        let kind = Kind::of_number(kind).ok_or_else(|| WeightsError::Unsupported {
-            file: path.into(),
-            reason: format!(
+        let kind = Kind::of_number(kind).ok_or_else(|| {
+            let reason = format!(
                 "its tensor `{name}` has the unknown type {kind}, which is of a later llama.cpp or was removed from \
                  it; quantize the model again, as Q4_K_M or Q8_0 for example"
-            ),
+            );
+            WeightsError::unsupported(path, reason)
         })?;
         if !seen.insert(name) {
             return Err(wrong("the name appears twice".into()));
@@ -127,7 +127,7 @@ pub(super) fn places(
     let mut entries = Vec::with_capacity(rows.len());
     let mut ranges = Vec::with_capacity(rows.len());
     for Row { name, shape, kind, offset } in rows {
-        let wrong = |reason| WeightsError::MalformedTensor { file: path.into(), tensor: name.into(), reason };
+        let wrong = |reason: String| WeightsError::malformed_tensor(path, name, reason);
         let bytes = kind.bytes(&shape).map_err(wrong)?;
         if !offset.is_multiple_of(alignment as u64) {
             return Err(wrong(format!(
@@ -152,11 +152,10 @@ pub(super) fn places(
     }
     ranges.sort_unstable();
     match ranges.windows(2).find(|pair| pair[1].0 < pair[0].1) {
-        Some(pair) => Err(WeightsError::MalformedTensor {
-            file: path.into(),
-            tensor: pair[1].2.into(),
-            reason: format!("its data starts at byte {}, within that of `{}`", pair[1].0, pair[0].2),
-        }),
+        Some(pair) => {
+            let reason = format!("its data starts at byte {}, within that of `{}`", pair[1].0, pair[0].2);
+            Err(WeightsError::malformed_tensor(path, pair[1].2, reason))
+        }
         None => Ok(entries),
     }
 }

@@ -22,6 +22,8 @@ mod redirect;
 #[cfg(feature = "hub")]
 mod repository;
 #[cfg(feature = "hub")]
+mod selection;
+#[cfg(feature = "hub")]
 mod transfer;
 mod wanted;
 
@@ -56,10 +58,8 @@ use repository::download;
 pub fn fetch(options: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<PathBuf> {
     let bad = |reason: String| WeightsError::BadSource { text: id.into(), reason };
     check_id(id).and_then(|()| check_revision(&options.revision)).map_err(bad)?;
-    if let Some(file) = wanted.required.iter().chain(&wanted.optional).find(|file| !is_plain_path(file)) {
-        return Err(WeightsError::BadHubOption(format!("`{file}` cannot be the name of a file in a repository")));
-    }
-    if let Some(file) = wanted.gguf.as_ref().filter(|file| !is_plain_path(file)) {
+    let mut files = wanted.required.iter().chain(&wanted.optional).chain(&wanted.gguf);
+    if let Some(file) = files.find(|file| !is_plain_path(file)) {
         return Err(WeightsError::BadHubOption(format!("`{file}` cannot be the name of a file in a repository")));
     }
     download(options, id, wanted)

@@ -11,12 +11,13 @@ use super::client::Client;
 use super::failure::{Failure, with_retries};
 use super::is_plain_path;
 use super::options::HubOptions;
+use super::selection::{has_tokenizer, parts_of};
 use super::transfer::Download;
-use super::wanted::{FilePatterns, has_tokenizer, is_gguf, parts_of};
+use super::wanted::FilePatterns;
 use crate::error::{Result, WeightsError};
 use crate::hub_names::is_commit;
 use crate::locate::ShardIndex;
-use crate::names_of_files::{is_part, is_template};
+use crate::names_of_files::{is_gguf, is_part, is_template};
 
 /// Downloads the requested files that the cache lacks; see [`fetch`](super::fetch).
 pub(super) fn download(options: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<PathBuf> {
@@ -120,6 +121,10 @@ impl<'a> Hub<'a> {
         WeightsError::Server { id: self.id.into(), endpoint: self.endpoint.into(), reason }
     }
 
+    fn missing(&self, wanted: &str) -> WeightsError {
+        WeightsError::MissingFile { id: self.id.into(), wanted: wanted.into(), endpoint: self.endpoint.into() }
+    }
+
     /// Converts a failure that does not concern a single file.
     fn error(&self, failure: Failure) -> WeightsError {
         let (id, endpoint) = (self.id.to_string(), self.endpoint.to_string());
@@ -154,11 +159,6 @@ impl<'a> Hub<'a> {
     fn download(&self, client: &Client, info: &RepoInfo, wanted: &FilePatterns) -> Result<PathBuf> {
         let listed: Vec<&str> = info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();
         let exists: HashSet<&str> = listed.iter().copied().collect();
-        let missing = |file: &str| WeightsError::MissingFile {
-            id: self.id.into(),
-            wanted: file.into(),
-            endpoint: self.endpoint.into(),
-        };
         let root = wanted.root(|file| exists.contains(file));
         let inside: Vec<&str> = listed.iter().filter_map(|file| file.strip_prefix(root)).collect();
         let weights = wanted.weights.then(|| wanted.weights_among(&inside));
@@ -169,12 +169,12 @@ impl<'a> Hub<'a> {
             None => false,
         };
         if let Some(file) = wanted.missing(of_gguf, |file| exists.contains(file)) {
-            return Err(missing(file));
+            return Err(self.missing(file));
         }
         if wanted.tokenizer && !has_tokenizer(|name| exists.contains(name)) {
-            return Err(missing("a tokenizer"));
+            return Err(self.missing("a tokenizer"));
         }
-        let weights = weights.transpose().map_err(|reason| missing(&reason))?;
+        let weights = weights.transpose().map_err(|reason| self.missing(&reason))?;
         for file in wanted.required.iter().chain(&wanted.optional).filter(|file| exists.contains(file.as_str())) {
             self.get(client, &info.sha, file)?;
         }
@@ -187,7 +187,7 @@ impl<'a> Hub<'a> {
         if let Some(weights) = weights {
             for part in parts_of(weights).iter().filter(|part| *part != weights) {
                 if !exists.contains(part.as_str()) {
-                    return Err(missing(part));
+                    return Err(self.missing(part));
                 }
                 self.get(client, &info.sha, part)?;
             }
@@ -196,7 +196,7 @@ impl<'a> Hub<'a> {
                 for shard in ShardIndex::read(&path)?.shards() {
                     let shard = format!("{root}{shard}");
                     if !exists.contains(&*shard) {
-                        return Err(missing(&shard));
+                        return Err(self.missing(&shard));
                     }
                     self.get(client, &info.sha, &shard)?;
                 }
@@ -233,7 +233,7 @@ impl<'a> Hub<'a> {
         let (id, endpoint) = (self.id.to_string(), self.endpoint.to_string());
         match with_retries(attempts, told, || download.run(client)) {
             Ok(()) => Ok(path),
-            Err(Failure::Status(404)) => Err(WeightsError::MissingFile { id, wanted: file.into(), endpoint }),
+            Err(Failure::Status(404)) => Err(self.missing(file)),
             Err(Failure::Broken(reason) | Failure::Resume(reason) | Failure::TimedOut(reason)) => {
                 Err(WeightsError::Transfer { id, file: file.into(), attempts, reason })
             }

@@ -48,7 +48,7 @@ pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>
         }
         let Some(name) = path.strip_suffix(ENDING) else {
             let reason = format!("its entry `{path}` is not a {ENDING} array; take it out of the archive");
-            return Err(WeightsError::Unsupported { file: file.path().into(), reason });
+            return Err(WeightsError::unsupported(file.path(), reason));
         };
         contents.entries.push((name.to_string(), entry(file, name, record)?));
     }
@@ -69,13 +69,11 @@ pub(crate) fn read_single(file: &MappedFile) -> Result<Contents> {
 
 /// Reads an array's header and returns the position of its data.
 fn entry(file: &MappedFile, name: &str, record: &Record) -> Result<Entry> {
-    let wrong = |reason| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.into(), reason };
+    let wrong = |reason: String| WeightsError::malformed_tensor(file.path(), name, reason);
     let start = head(record, file.bytes(), header::LONGEST).map_err(wrong)?;
     let header = Header::read(&start).map_err(wrong)?;
-    let number = header.number().map_err(|reason| WeightsError::Unsupported {
-        file: file.path().into(),
-        reason: format!("its array `{name}` {reason}"),
-    })?;
+    let unsupported = |reason| WeightsError::unsupported(file.path(), format!("its array `{name}` {reason}"));
+    let number = header.number().map_err(unsupported)?;
     let data =
         record.size.checked_sub(header.length).ok_or_else(|| wrong("its header is longer than its entry".into()))?;
     check_size(number.dtype, &header.shape, data).map_err(wrong)?;

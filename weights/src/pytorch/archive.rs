@@ -14,7 +14,8 @@ use super::{contents, state_dict, unpickle};
 /// # Errors
 /// [`WeightsError::Malformed`], [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`].
 pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>) -> Result<Contents> {
-    let malformed = |reason: String| WeightsError::Malformed { file: file.path().into(), reason };
+    let malformed = |reason: String| WeightsError::malformed(file.path(), reason);
+    let unsupported = |reason: String| WeightsError::unsupported(file.path(), reason);
     let bytes = file.bytes();
     let content = |name: &str| match records.get(name) {
         Some(record) if record.method == Method::Stored => Ok(Some(record.range.clone())),
@@ -28,13 +29,11 @@ pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>
     if let Some(order) = content(&format!("{folder}byteorder")).map_err(malformed)?
         && bytes.get(order) != Some(b"little")
     {
-        let reason = "its numbers are big-endian".into();
-        return Err(WeightsError::Unsupported { file: file.path().into(), reason });
+        return Err(unsupported("its numbers are big-endian".into()));
     }
     let pickle = content(pickle).map_err(malformed)?.and_then(|range| bytes.get(range)).unwrap_or_default();
     let (object, _) = unpickle(pickle).map_err(malformed)?;
-    let tensors = state_dict::tensors(object, file.path())
-        .map_err(|reason| WeightsError::Unsupported { file: file.path().into(), reason })?;
+    let tensors = state_dict::tensors(object, file.path()).map_err(unsupported)?;
     contents(file, tensors, |storage| {
         let entry = format!("{folder}data/{}", storage.key);
         content(&entry)?.ok_or_else(|| format!("its storage {entry} is missing"))

@@ -18,7 +18,7 @@ use std::ops::Range;
 use candle_core::pickle::{Object, Stack};
 
 use crate::contents::Contents;
-use crate::entry::{Entry, Form, element_count, element_size};
+use crate::entry::{Entry, Form, element_count};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::view::reaches_inside;
@@ -85,11 +85,10 @@ fn contents(
     let mut contents = Contents::default();
     let mut seen = HashSet::new();
     for (name, tensor) in tensors {
-        let wrong =
-            |reason: String| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.clone(), reason };
+        let wrong = |reason: String| WeightsError::malformed_tensor(file.path(), &name, reason);
         let tensor = tensor.map_err(wrong)?;
         let storage = find(&tensor.storage).and_then(|whole| part(&tensor.storage, whole)).map_err(wrong)?;
-        let entry = place(&tensor, &storage, &name, file.bytes().len()).map_err(wrong)?;
+        let entry = place(&tensor, &storage, file.bytes().len()).map_err(wrong)?;
         if !seen.insert(name.clone()) {
             return Err(wrong("the name appears twice".into()));
         }
@@ -114,13 +113,8 @@ fn part(storage: &PickledStorage, whole: Range<usize>) -> std::result::Result<Ra
 }
 
 /// Checks a tensor's shape, strides and offset against its storage's range in the file.
-fn place(
-    tensor: &PickledTensor,
-    storage: &Range<usize>,
-    name: &str,
-    file: usize,
-) -> std::result::Result<Entry, String> {
-    let size = element_size(tensor.dtype, name).map_err(|error| error.to_string())?;
+fn place(tensor: &PickledTensor, storage: &Range<usize>, file: usize) -> std::result::Result<Entry, String> {
+    let size = tensor.dtype.bitsize() / 8;
     let offset = tensor.offset.checked_mul(size).and_then(|offset| offset.checked_add(storage.start));
     let entry = Entry {
         dtype: tensor.dtype,
@@ -156,7 +150,7 @@ mod tests {
         let placed = |shape: &[usize], strides: &[usize], offset| {
             let (shape, strides, dtype) = (shape.into(), strides.into(), StoredDtype::F32);
             let storage = PickledStorage { class: "FloatStorage".into(), key: "0".into(), count: 10, part: None };
-            place(&PickledTensor { dtype, shape, strides, offset, storage }, &(100..140), "w", 200)
+            place(&PickledTensor { dtype, shape, strides, offset, storage }, &(100..140), 200)
         };
         assert_eq!(placed(&[2, 5], &[5, 1], 0).map(|entry| entry.offset), Ok(100));
         assert_eq!(placed(&[3], &[0], 9).map(|entry| entry.offset), Ok(136));

@@ -45,8 +45,8 @@ pub(crate) fn is_stream(bytes: &[u8]) -> bool {
 /// # Errors
 /// [`WeightsError::Malformed`], [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`].
 pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
-    let malformed = |reason: String| WeightsError::Malformed { file: file.path().into(), reason };
-    let unsupported = |reason: String| WeightsError::Unsupported { file: file.path().into(), reason };
+    let malformed = |reason: String| WeightsError::malformed(file.path(), reason);
+    let unsupported = |reason: String| WeightsError::unsupported(file.path(), reason);
     let bytes = file.bytes();
     let rest = bytes.get(2 + MAGIC.len()..).unwrap_or_default();
     let (version, rest) = unpickle(rest).map_err(malformed)?;
@@ -78,7 +78,7 @@ pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
         let tensor = tensors.iter().find(|(_, tensor)| tensor.as_ref().is_ok_and(|tensor| tensor.storage.key == key));
         let reason = format!("storage {key}: {reason}");
         return Err(match tensor {
-            Some((name, _)) => WeightsError::MalformedTensor { file: file.path().into(), tensor: name.clone(), reason },
+            Some((name, _)) => WeightsError::malformed_tensor(file.path(), name, reason),
             None => malformed(reason),
         });
     }

@@ -9,10 +9,11 @@ pub(crate) use read::materialise;
 
 use burn::tensor::{Bytes, DType, TensorData};
 
-use crate::entry::{Entry, Form, burn_dtype, element_count, element_size, row_major};
+use crate::entry::{Entry, Form, burn_dtype, element_count, row_major};
 use crate::error::{Result, WeightsError};
 use crate::gguf::{BlockType, Blocks};
 use crate::mapped::MappedFile;
+use crate::step::Step;
 
 /// A strided view of a tensor in a file. Transposes, slices and most reshapes move no data.
 #[derive(Clone, Debug)]
@@ -54,7 +55,7 @@ impl<'a> View<'a> {
     /// If Burn has no counterpart of the stored type, if the entry extends beyond the file, or if it cannot be unpacked
     /// or decoded.
     pub(crate) fn of_file(name: &'a str, file: &'a MappedFile, entry: &Entry, to: DType) -> Result<Self> {
-        let wrong = |reason| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.into(), reason };
+        let wrong = |reason: String| WeightsError::malformed_tensor(file.path(), name, reason);
         let outside = || wrong("its elements lie outside the file".into());
         let dtype = burn_dtype(entry.dtype).ok_or_else(|| WeightsError::Conversion {
             tensor: name.into(),
@@ -78,7 +79,7 @@ impl<'a> View<'a> {
             }
         };
         let len = bytes.plain().map_or(0, <[u8]>::len);
-        if !reaches_inside(entry, element_size(entry.dtype, name)?, len) {
+        if !reaches_inside(entry, dtype.size(), len) {
             return Err(outside());
         }
         Ok(Self { name, bytes, dtype, shape, strides, offset: entry.offset })
@@ -89,10 +90,7 @@ impl<'a> View<'a> {
     /// # Errors
     /// If the tensor is not quantized, or is outside the file.
     pub(crate) fn of_rows(name: &'a str, file: &'a MappedFile, entry: &Entry) -> Result<Self> {
-        let wrong = |reason: &str| {
-            let (file, reason) = (file.path().into(), reason.into());
-            WeightsError::MalformedTensor { file, tensor: name.into(), reason }
-        };
+        let wrong = |reason: &str| WeightsError::malformed_tensor(file.path(), name, reason);
         let kind = entry.quantized().ok_or_else(|| wrong("it is not quantized"))?;
         let mut shape = entry.shape.clone();
         if Blocks::new(file, entry, kind).is_none() {
@@ -133,18 +131,21 @@ impl<'a> View<'a> {
         WeightsError::Transform { tensor: self.name.into(), step: step.into(), reason }
     }
 
-    /// Permutes the axes: axis `i` of the result is axis `axes[i]` of this view.
-    pub(crate) fn permute(mut self, axes: &[usize]) -> Result<Self> {
-        let mut sorted = axes.to_vec();
-        sorted.sort_unstable();
-        if !sorted.into_iter().eq(0..self.shape.len()) {
-            return Err(
-                self.misfit("permutation", format!("{axes:?} is not a permutation of the axes of {:?}", self.shape))
-            );
-        }
+    /// Returns the slice `part` along `axis`, or the whole view if `None`, rearranged by `steps`.
+    pub(crate) fn piece(self, axis: usize, part: Option<&Range<usize>>, steps: &[Step]) -> Result<Self> {
+        let view = match part {
+            Some(part) => self.slice(axis, part.clone())?,
+            None => self,
+        };
+        steps.iter().try_fold(view, |view, step| step.apply(view))
+    }
+
+    /// Permutes the axes: axis `i` of the result is axis `axes[i]` of this view. [`Step::apply`] has checked that `axes`
+    /// is a permutation.
+    pub(crate) fn permute(mut self, axes: &[usize]) -> Self {
         self.shape = axes.iter().map(|&axis| self.shape[axis]).collect();
         self.strides = axes.iter().map(|&axis| self.strides[axis]).collect();
-        Ok(self)
+        self
     }
 
     /// Returns the slice `range` along `axis`.
@@ -157,13 +158,9 @@ impl<'a> View<'a> {
         Ok(self)
     }
 
-    /// Reshapes in row-major order. Copies the values if the view is not contiguous.
+    /// Reshapes in row-major order to a shape of as many elements, which [`Step::apply`] has checked. Copies the values if
+    /// the view is not contiguous.
     pub(crate) fn reshape(mut self, shape: &[usize]) -> Result<Self> {
-        if element_count(shape) != element_count(&self.shape) {
-            return Err(
-                self.misfit("reshape", format!("{:?} has another number of elements than {shape:?}", self.shape))
-            );
-        }
         if self.strides != row_major(&self.shape) {
             let data = materialise(std::slice::from_ref(&self), 0, self.dtype)?;
             self.bytes = Storage::Memory(Cow::Owned(data.bytes));
@@ -188,7 +185,7 @@ pub(crate) fn check_decodable(name: &str, file: &MappedFile, kind: BlockType) ->
         false => "decoded by grove's feature `gguf`, which this program was built without; add it in Cargo.toml",
     };
     let reason = format!("its tensor `{name}` is quantized as {kind}, which is {remedy}");
-    Err(WeightsError::Unsupported { file: file.path().into(), reason })
+    Err(WeightsError::unsupported(file.path(), reason))
 }
 
 /// Returns true if every element reached by the entry's shape and strides ends within `len` bytes.

@@ -81,9 +81,9 @@ fn knows_metadata_and_describes_itself() {
     let checkpoint = TensorFiles::open(fixture("dtypes.safetensors")).expect("opened");
     assert_eq!(checkpoint.metadata().get("note").map(String::as_str), Some("grove"));
     assert_eq!(checkpoint.directory(), fixture("").as_path());
-    assert!(checkpoint.describe().contains("dtypes.safetensors: 17 tensors"), "{checkpoint}");
+    assert!(checkpoint.to_string().contains("dtypes.safetensors: 17 tensors"), "{checkpoint}");
     let sharded = TensorFiles::open(fixture("sharded")).expect("opened");
-    assert!(sharded.describe().contains("3 files in"), "{sharded}");
+    assert!(sharded.to_string().contains("3 files in"), "{sharded}");
     assert!(sharded.info("layers.2.bias").expect("info").file.ends_with("model-00003-of-00003.safetensors"));
     let error = sharded.tensor("layers.2.bais").expect_err("no such name").to_string();
     assert!(error.contains("did you mean `layers.2.bias`"), "{error}");

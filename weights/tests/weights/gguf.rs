@@ -147,7 +147,7 @@ fn metadata_of_every_type() {
 
 #[test]
 fn describes_types() {
-    let text = open("aligned.gguf").describe();
+    let text = open("aligned.gguf").to_string();
     assert!(text.contains("aligned.gguf: 5 tensors, 398 values (F16, F32, Q4_0, Q8_0)"), "{text}");
     assert_eq!(open("aligned.gguf").gguf().map(|gguf| gguf.version()), Some(2));
 }
@@ -406,7 +406,7 @@ fn split_models_are_read_together() {
     let whole = open("aligned.gguf");
     for name in ["split", "split/model-00001-of-00003.gguf"] {
         let parts = open(name);
-        assert!(parts.describe().contains("3 files in"), "{parts}");
+        assert!(parts.to_string().contains("3 files in"), "{parts}");
         assert_eq!(parts.names().collect::<Vec<_>>(), whole.names().collect::<Vec<_>>());
         for tensor in whole.names() {
             assert_eq!(parts.tensor(tensor).expect("read"), whole.tensor(tensor).expect("read"), "{tensor}");

@@ -11,7 +11,8 @@ fn blend(from: u8, to: u8, factor: f32) -> u8 {
     (from + factor * (to - from)) as u8
 }
 
-fn map(image: &RgbImage, change: impl Fn([u8; 3]) -> [u8; 3]) -> RgbImage {
+/// Applies a function to each pixel.
+pub(super) fn map(image: &RgbImage, change: impl Fn([u8; 3]) -> [u8; 3]) -> RgbImage {
     let mut changed = image.clone();
     for pixel in changed.pixels_mut() {
         pixel.0 = change(pixel.0);

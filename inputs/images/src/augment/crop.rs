@@ -3,7 +3,7 @@
 use image::{Rgb, RgbImage, imageops};
 use rand::{Rng, RngExt};
 
-use super::uniform;
+use super::{is_range, sample_sides};
 use crate::error::{ImageError, Result};
 use crate::filter::Filter;
 use crate::resize::resize;
@@ -34,8 +34,7 @@ impl RandomResizedCrop {
     /// The size, scale or ratio is not positive, or the image is empty.
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
         check_size(self.size)?;
-        let ordered = |(low, high): (f64, f64)| low > 0.0 && low <= high && high.is_finite();
-        if !ordered(self.scale) || !ordered(self.ratio) {
+        if !is_range(self.scale) || !is_range(self.ratio) {
             let (scale, ratio) = (self.scale, self.ratio);
             let reason =
                 format!("RandomResizedCrop: scale {scale:?} and ratio {ratio:?} must be positive and ascending");
@@ -54,10 +53,7 @@ impl RandomResizedCrop {
         let area = f64::from(width) * f64::from(height);
         let (narrow, broad) = self.ratio;
         for _ in 0..10 {
-            let target = area * uniform(self.scale.0, self.scale.1, rng);
-            let ratio = uniform(narrow.ln(), broad.ln(), rng).exp();
-            let w = (target * ratio).sqrt().round_ties_even();
-            let h = (target / ratio).sqrt().round_ties_even();
+            let [w, h] = sample_sides(area, self.scale, self.ratio, rng);
             if w >= 1.0 && h >= 1.0 && w <= f64::from(width) && h <= f64::from(height) {
                 let (w, h) = (w as u32, h as u32);
                 let top = rng.random_range(0..=height - h);

@@ -3,7 +3,7 @@
 use rand::{Rng, RngExt};
 use rand_distr::StandardNormal;
 
-use super::uniform;
+use super::{is_range, sample_sides};
 use crate::error::{ImageError, Result};
 
 /// Random erasing: overwrites a rectangle of the normalised image (Zhong et al. 2017,
@@ -38,18 +38,14 @@ impl RandomErasing {
             let reason = format!("RandomErasing: {} values are not [{c}, {h}, {w}]", pixels.len());
             return Err(ImageError::BadOption(reason));
         }
-        let ordered = |(low, high): (f64, f64)| low > 0.0 && low <= high && high.is_finite();
-        if !ordered(self.scale) || !ordered(self.ratio) {
+        if !is_range(self.scale) || !is_range(self.ratio) {
             return Err(ImageError::BadOption(format!("{self:?}: scale and ratio must be positive and ascending")));
         }
         if rng.random::<f64>() >= self.p || pixels.is_empty() {
             return Ok(());
         }
         for _ in 0..10 {
-            let area = (h * w) as f64 * uniform(self.scale.0, self.scale.1, rng);
-            let ratio = uniform(self.ratio.0.ln(), self.ratio.1.ln(), rng).exp();
-            let rows = (area * ratio).sqrt().round_ties_even() as usize;
-            let columns = (area / ratio).sqrt().round_ties_even() as usize;
+            let [rows, columns] = sample_sides((h * w) as f64, self.scale, self.ratio, rng).map(|side| side as usize);
             if rows >= h || columns >= w {
                 continue;
             }

@@ -2,6 +2,8 @@
 
 use image::RgbImage;
 
+use super::colour::map;
+
 type Table = [u8; 256];
 
 fn identity() -> Table {
@@ -9,13 +11,7 @@ fn identity() -> Table {
 }
 
 fn look_up(image: &RgbImage, tables: &[Table; 3]) -> RgbImage {
-    let mut changed = image.clone();
-    for pixel in changed.pixels_mut() {
-        for (level, table) in pixel.0.iter_mut().zip(tables) {
-            *level = table[usize::from(*level)];
-        }
-    }
-    changed
+    map(image, |pixel| std::array::from_fn(|channel| tables[channel][usize::from(pixel[channel])]))
 }
 
 /// Counts the pixels of each level, per channel.

@@ -62,12 +62,10 @@ impl ColorJitter {
 /// changes an image slightly even for a shift of 0.
 pub fn adjust_hue(image: &RgbImage, turn: f64) -> RgbImage {
     let shift = (turn * 255.0) as i32;
-    let mut turned = image.clone();
-    for pixel in turned.pixels_mut() {
-        let [h, s, v] = to_hsv(pixel.0);
-        pixel.0 = to_rgb([(i32::from(h) + shift).rem_euclid(256) as u8, s, v]);
-    }
-    turned
+    colour::map(image, |pixel| {
+        let [h, s, v] = to_hsv(pixel);
+        to_rgb([(i32::from(h) + shift).rem_euclid(256) as u8, s, v])
+    })
 }
 
 fn to_hsv([r, g, b]: [u8; 3]) -> [u8; 3] {

@@ -137,6 +137,19 @@ impl Augment {
     }
 }
 
+/// Returns true if a range of areas or aspect ratios is positive and ascending.
+fn is_range((low, high): (f64, f64)) -> bool {
+    low > 0.0 && low <= high && high.is_finite()
+}
+
+/// Samples the sides `[a, b]` of a rectangle, rounded. The fraction of `area` is uniform within `scale`, and `a / b` is
+/// uniform within `ratio` on a logarithmic axis.
+fn sample_sides(area: f64, scale: (f64, f64), ratio: (f64, f64), rng: &mut (impl Rng + ?Sized)) -> [f64; 2] {
+    let area = area * uniform(scale.0, scale.1, rng);
+    let ratio = uniform(ratio.0.ln(), ratio.1.ln(), rng).exp();
+    [area * ratio, area / ratio].map(|square| square.sqrt().round_ties_even())
+}
+
 /// Samples uniformly from `low..=high`; returns `low` if they are equal.
 pub(crate) fn uniform(low: f64, high: f64, rng: &mut (impl Rng + ?Sized)) -> f64 {
     low + (high - low) * rng.random::<f64>()

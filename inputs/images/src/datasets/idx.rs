@@ -57,7 +57,7 @@ pub(super) fn read_idx(images: &Path) -> Result<ImageSet> {
     let beside = images.with_file_name(name.replace("images", "labels").replace("idx3", "idx1"));
     if beside == images {
         return Err(ImageError::BadOption(format!(
-            "{}: which file has its labels cannot be told, as there is no 'images' in the name",
+            "{}: which file has its labels cannot be told, as there is no `images` in the name",
             images.display()
         )));
     }

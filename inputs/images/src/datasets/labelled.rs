@@ -97,9 +97,7 @@ impl LabelledImages {
             add(&class.to_le_bytes());
         }
     }
-}
 
-impl LabelledImages {
     /// Returns the same images with class indices in `labels`, which can have additional classes.
     ///
     /// # Errors
@@ -141,14 +139,14 @@ pub fn open_labelled(
         let held_out = mnist_images(path, "t10k").map(|file| set(&file)).transpose()?;
         return Ok((set(&file)?, held_out));
     }
-    let batches: Vec<PathBuf> =
-        (1..=5).map(|i| path.join(format!("data_batch_{i}.bin"))).filter(|file| file.exists()).collect();
-    if !batches.is_empty() {
-        let sets = batches.iter().map(|file| set(file)).collect::<Result<Vec<_>, _>>()?;
+    let batches = (1..=5).map(|i| path.join(format!("data_batch_{i}.bin"))).filter(|file| file.exists());
+    let sets = batches.map(|file| set(&file)).collect::<Result<Vec<_>, _>>()?;
+    let joined = sets.into_iter().reduce(|mut all, set| {
+        all.examples.extend(set.examples);
+        all
+    });
+    if let Some(all) = joined {
         let held_out = within(&["test_batch.bin"]).map(|file| set(&file)).transpose()?;
-        let mut sets = sets.into_iter();
-        let mut all = sets.next().ok_or_else(|| ImageError::BadOption("no batches".into()))?;
-        sets.for_each(|set| all.examples.extend(set.examples));
         return Ok((all, held_out));
     }
     if let Some(file) = within(&["train.bin"]) {

@@ -119,8 +119,7 @@ impl Preprocessor {
             None if entries.has("input_size") => timm::read(&entries),
             None => transformers(&entries),
         }?;
-        read.check().map_err(|e| ImageError::config(name, e.to_string()))?;
-        Ok(read)
+        read.checked().map_err(|e| ImageError::config(name, e.to_string()))
     }
 }
 

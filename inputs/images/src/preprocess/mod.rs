@@ -109,15 +109,10 @@ impl Preprocessor {
     /// As [`check`](Self::check).
     pub fn with_side(self, side: u32) -> Result<Self> {
         let scaled = self.crop_pct.map(|part| ((f64::from(side) / part).floor() as u32).max(1));
-        let resize = match (self.resize, self.crop) {
-            (Resize::Shorter(_) | Resize::Cover { .. }, Some(_)) if scaled.is_some() => {
-                Resize::Shorter(scaled.unwrap_or(side))
-            }
-            (Resize::Within { .. }, Some(_)) if scaled.is_some() => {
-                let side = scaled.unwrap_or(side);
-                Resize::Within { height: side, width: side }
-            }
-            (Resize::Shorter(n), Some([height, width])) => {
+        let resize = match (self.resize, self.crop, scaled) {
+            (Resize::Shorter(_) | Resize::Cover { .. }, Some(_), Some(scaled)) => Resize::Shorter(scaled),
+            (Resize::Within { .. }, Some(_), Some(scaled)) => Resize::Within { height: scaled, width: scaled },
+            (Resize::Shorter(n), Some([height, width]), None) => {
                 let grown = u64::from(n) * u64::from(side) / u64::from(height.min(width).max(1));
                 Resize::Shorter(grown.clamp(1, u64::from(u32::MAX)) as u32)
             }
@@ -126,9 +121,7 @@ impl Preprocessor {
                 Resize::Exact { height: side, width: side }
             }
         };
-        let preprocessor = Self { resize, crop: self.crop.map(|_| [side, side]), ..self };
-        preprocessor.check()?;
-        Ok(preprocessor)
+        Self { resize, crop: self.crop.map(|_| [side, side]), ..self }.checked()
     }
 
     /// Returns preprocessing to `side` x `side` pixels for a model that is trained from scratch on a data set.
@@ -152,9 +145,7 @@ impl Preprocessor {
             true => (base.mean.clone(), base.std.clone()),
             false => (IMAGENET_MEAN.to_vec(), IMAGENET_STD.to_vec()),
         };
-        let preprocessor = Self { resize, crop, mean, std, filter: Filter::Bilinear, ..base };
-        preprocessor.check()?;
-        Ok(preprocessor)
+        Self { resize, crop, mean, std, filter: Filter::Bilinear, ..base }.checked()
     }
 
     /// Resizes and crops.
@@ -198,8 +189,12 @@ impl Preprocessor {
     /// # Errors
     /// As both.
     pub fn apply(&self, image: &RgbImage) -> Result<Vec<f32>> {
-        self.check()?;
         self.normalise(&self.prepare(image)?)
+    }
+
+    fn checked(self) -> Result<Self> {
+        self.check()?;
+        Ok(self)
     }
 
     /// Checks that the fields are valid.

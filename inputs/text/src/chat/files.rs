@@ -40,7 +40,7 @@ pub(super) fn template(directory: &Path) -> Result<Option<Found>> {
     let others = if found.is_none() { additional_templates(directory)? } else { Vec::new() };
     if !others.is_empty() {
         let reason = format!(
-            "its chat templates are {others:?}, but none is \"default.jinja\"; rename the template for conversations, \
+            "its chat templates are {others:?}, but none is `default.jinja`; rename the template for conversations, \
              or copy it to chat_template.jinja beside the folder"
         );
         return Err(TextError::config(&folder, reason));
@@ -89,7 +89,7 @@ fn entry(config: &Map<String, Value>, file: &Path) -> Result<Option<String>> {
                 Some(source) => Ok(Some(source.to_owned())),
                 None => {
                     let names: Vec<String> = templates.iter().map(name).collect();
-                    let reason = format!("its chat templates are named {names:?}, but none is named \"default\"");
+                    let reason = format!("its chat templates are named {names:?}, but none is named `default`");
                     Err(TextError::config(file, reason))
                 }
             }

@@ -60,7 +60,7 @@ impl Json {
                 let mut entries = Vec::new();
                 for key in value.try_iter()? {
                     budget.spend(ENTRY + key.as_str().map_or(0, str::len))?;
-                    entries.push((self.key(&key)?, value.get_item(&key)?));
+                    entries.push((self.key(&key, budget)?, value.get_item(&key)?));
                 }
                 if self.sorted {
                     entries.sort_by(|a, b| a.0.cmp(&b.0));
@@ -83,16 +83,10 @@ impl Json {
     }
 
     /// Converts a key to a string; Python does so for numbers, booleans and None.
-    fn key(&self, key: &Value) -> Result<String, Error> {
+    fn key(&self, key: &Value, budget: &Budget) -> Result<String, Error> {
         match key.kind() {
             ValueKind::String => Ok(key.as_str().unwrap_or_default().to_owned()),
-            ValueKind::None => Ok("null".into()),
-            ValueKind::Bool => Ok(if key.is_true() { "true" } else { "false" }.into()),
-            ValueKind::Number => {
-                let mut out = String::new();
-                number(key, &mut out, ["Infinity", "NaN"]);
-                Ok(out)
-            }
+            ValueKind::None | ValueKind::Bool | ValueKind::Number => self.dump(key, budget),
             kind => Err(Error::new(
                 ErrorKind::BadSerialization,
                 format!("a value of the kind {kind} cannot be a key in JSON"),

@@ -79,7 +79,7 @@ impl Vocabulary {
             "gpt2" => self.byte_pairs()?,
             other => {
                 return Err(format!(
-                    "its tokenizer is of the kind {other:?}; known are \"llama\" and \"gpt2\". Use the model's \
+                    "its tokenizer is of the kind {other:?}; known are `llama` and `gpt2`. Use the model's \
                      tokenizer.json"
                 ));
             }

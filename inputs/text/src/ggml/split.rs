@@ -13,6 +13,8 @@ use tokenizers::{
     tokenizer::SplitDelimiterBehavior,
 };
 
+use crate::patterns::{GPT2, LLAMA3, QWEN2};
+
 /// Pre-tokenizer of a model family.
 pub(super) struct Cut {
     /// Patterns, each applied to the parts that the previous ones left. Text between matches is a part too.
@@ -22,18 +24,6 @@ pub(super) struct Cut {
     /// If true, sequences begin with `bos` unless the file says otherwise.
     pub(super) add_bos: bool,
 }
-
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-
-const LLAMA3: &str = concat!(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-);
-
-const QWEN2: &str = concat!(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-);
 
 const QWEN35: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}",

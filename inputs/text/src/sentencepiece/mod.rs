@@ -10,7 +10,7 @@
 use std::path::Path;
 
 use prost::Message;
-use tokenizers::{Tokenizer, pre_tokenizers::metaspace::PrependScheme};
+use tokenizers::Tokenizer;
 
 pub(crate) mod charsmap;
 mod options;
@@ -74,11 +74,7 @@ fn build(bytes: &[u8], options: &Options, file: &Path) -> Result<Tokenizer> {
     let pipeline = Pipeline {
         charsmap,
         collapse: normalizer.remove_extra_whitespaces.unwrap_or(true),
-        prefix: match (spaces_first, options.legacy) {
-            (false, _) => PrependScheme::Never,
-            (true, false) => PrependScheme::First,
-            (true, true) => PrependScheme::Always,
-        },
+        prefix: pieces::prepend_scheme(spaces_first, options.legacy),
         escape: normalizer.escape_whitespaces.unwrap_or(true),
     };
     let named = options.named(&pieces);

@@ -13,9 +13,6 @@ use crate::{
     special::{self, TokenEntry},
 };
 
-/// Entries that name a special token.
-const ROLES: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-
 /// Options that a SentencePiece model does not contain. Defaults are LLaMA's.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -75,7 +72,7 @@ impl Options {
         options.legacy = flag("legacy")?.unwrap_or(false);
         let named = |role: &str| config.get(role).and_then(files::token).map(str::to_owned);
         (options.bos, options.eos) = (named("bos_token"), named("eos_token"));
-        options.special.extend(ROLES.into_iter().filter_map(named));
+        options.special.extend(special::ROLES.into_iter().filter_map(named));
         for list in special::LISTS {
             let tokens = config.get(list).and_then(Value::as_array).into_iter().flatten();
             options.special.extend(tokens.filter_map(files::token).map(str::to_owned));

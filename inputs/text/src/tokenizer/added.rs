@@ -10,10 +10,11 @@ use std::{
 };
 use tokenizers::{AddedToken, Tokenizer as HfTokenizer};
 
-use super::class::{Class, Settings, content};
+use super::class::{Class, Settings};
 use crate::{
     error::{Result, TextError},
-    special::TokenEntry,
+    files,
+    special::{ROLES, TokenEntry},
 };
 
 /// Default special tokens of transformers' SentencePiece class.
@@ -56,7 +57,7 @@ impl Settings {
         if named.is_some_and(Value::is_null) {
             return None;
         }
-        named.and_then(content).or_else(own).map(str::to_owned)
+        named.and_then(files::token).or_else(own).map(str::to_owned)
     }
 
     /// Returns the class's default special tokens that no file names and that a chat template can use. `model` is true
@@ -87,7 +88,7 @@ impl Settings {
         }
         // A default token that no file names is not added if the vocabulary lacks it, since the model has no such
         // token. RoBERTa is an exception: its sequences need `<s>` and `</s>`.
-        let names: Vec<&str> = self.fields.values().filter_map(content).collect();
+        let names: Vec<&str> = self.fields.values().filter_map(files::token).collect();
         let own = defaults(&self.class);
         tokens.retain(|(id, token)| {
             let implied =
@@ -96,7 +97,7 @@ impl Settings {
         });
         let all: Vec<AddedToken> = tokens.iter().map(|(_, token)| token.clone()).collect();
         tokens.retain(|(_, token)| tokenizer.token_to_id(&token.content).is_none());
-        let wrong = |reason: String| TextError::Tokenizer { path: self.file.clone(), reason };
+        let wrong = |reason: String| TextError::tokenizer(&self.file, reason);
         crate::add_tokens(tokenizer, &all).map_err(wrong)?;
         for (id, token) in tokens {
             let (Some(id), got) = (id, tokenizer.token_to_id(&token.content)) else { continue };
@@ -178,9 +179,7 @@ impl Settings {
             }
             Ok(())
         };
-        // transformers adds missing tokens in this order.
-        let roles = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-        for role in roles {
+        for role in ROLES {
             match (self.fields.get(role), self.special(role)) {
                 (Some(value @ Value::Object(_)), _) => add(value)?,
                 // RoBERTa's mask token includes the space before it, as in version 4 and in the published
@@ -192,7 +191,7 @@ impl Settings {
                 _ => {}
             }
         }
-        let own = self.fields.iter().filter(|(name, _)| name.ends_with("_token") && !roles.contains(&name.as_str()));
+        let own = self.fields.iter().filter(|(name, _)| name.ends_with("_token") && !ROLES.contains(&name.as_str()));
         for (_, value) in own {
             add(value)?;
         }

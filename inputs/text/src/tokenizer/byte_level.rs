@@ -18,14 +18,13 @@ use super::{
     class::{Class, Settings},
     failed,
 };
-use crate::error::{Result, TextError};
+use crate::{
+    error::{Result, TextError},
+    patterns::QWEN2,
+};
 
 /// File names of a byte-level BPE's vocabulary and merges, newest first.
 pub(super) const FILES: [(&str, &str); 2] = [("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")];
-
-/// Qwen2's pre-tokenization pattern.
-const QWEN2_WORDS: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// Wraps a BPE in GPT-2's byte-level pre-tokenizer and decoder, which preserve all bytes and spaces.
 pub(super) fn byte_level(bpe: BPE, add_prefix_space: bool) -> HfTokenizer {
@@ -55,7 +54,7 @@ pub(super) fn from_pair(vocab: &Path, merges: &Path, settings: &mut Settings) ->
     }
     if settings.class == Class::Qwen2 {
         let bytes = ByteLevel::default().add_prefix_space(settings.flag("add_prefix_space")?.unwrap_or(false));
-        let words = Split::new(SplitPattern::Regex(QWEN2_WORDS.into()), SplitDelimiterBehavior::Isolated, false);
+        let words = Split::new(SplitPattern::Regex(QWEN2.into()), SplitDelimiterBehavior::Isolated, false);
         let words = words.map_err(|error| failed(vocab, &error))?;
         inner.with_normalizer(Some(NFC));
         inner.with_pre_tokenizer(Some(PreTokenizers::new(vec![words.into(), bytes.use_regex(false).into()])));
@@ -65,7 +64,7 @@ pub(super) fn from_pair(vocab: &Path, merges: &Path, settings: &mut Settings) ->
         let name = settings.special(role).unwrap_or_default();
         let id = inner.token_to_id(&name);
         id.map(|id| (name.clone(), id))
-            .ok_or_else(|| failed(vocab, &format!("its {role} '{name}' is not in the vocabulary")))
+            .ok_or_else(|| failed(vocab, &format!("its {role} `{name}` is not in the vocabulary")))
     };
     if settings.class == Class::Roberta {
         let trim = settings.flag("trim_offsets")?.unwrap_or(true);

@@ -14,6 +14,7 @@ use std::{
 use crate::{
     error::{Result, TextError},
     printable::excerpt,
+    special::named_tokens,
     tokenizer_settings,
 };
 
@@ -202,7 +203,7 @@ impl Settings {
         match self.fields.get("truncation_side") {
             None | Some(Value::Null) => Ok(false),
             Some(Value::String(side)) if side == "right" || side == "left" => Ok(side == "left"),
-            Some(other) => Err(self.wrong("truncation_side", other, "\"left\" or \"right\"")),
+            Some(other) => Err(self.wrong("truncation_side", other, "`left` or `right`")),
         }
     }
 
@@ -220,8 +221,7 @@ impl Settings {
 
     /// Returns the special tokens by role.
     pub fn roles(&self) -> BTreeMap<String, String> {
-        let tokens = self.fields.iter().filter(|(name, _)| name.ends_with("_token"));
-        tokens.filter_map(|(name, value)| Some((name.clone(), content(value)?.to_owned()))).collect()
+        named_tokens(&self.fields)
     }
 
     /// Returns the error for a file that the class does not read, or from which grove does not build its tokenizer.
@@ -231,18 +231,13 @@ impl Settings {
              AutoTokenizer.from_pretrained(…).save_pretrained(…)",
             self.named
         );
-        TextError::Tokenizer { path: path.into(), reason }
+        TextError::tokenizer(path, reason)
     }
 }
 
 /// Returns the key of the maximum length of texts. As in transformers, `max_len` is an older name of `model_max_length`.
 pub fn max_length_key(fields: &Map<String, Value>) -> &'static str {
     if fields.contains_key("model_max_length") { "model_max_length" } else { "max_len" }
-}
-
-/// Returns the text of a token: a string, or the `content` of an object.
-pub(super) fn content(value: &Value) -> Option<&str> {
-    value.as_str().or_else(|| value.get("content")?.as_str())
 }
 
 /// Returns the tokenizer class, given the name in the files and the model type.

@@ -60,7 +60,7 @@ fn from_metadata(metadata: &GgufMetadata, file: &Path) -> Result<(HfTokenizer, F
         Some(metadata.strings(&key(name))?.into_iter().map(str::to_owned).collect())
     };
     let token = |name: &str| metadata.integer(&key(&format!("{name}_token_id"))).and_then(|id| u32::try_from(id).ok());
-    let broken = |reason: String| TextError::Tokenizer { path: file.into(), reason };
+    let broken = |reason: String| TextError::tokenizer(file, reason);
     let (Some(model), Some(tokens)) = (metadata.string(&key("model")), texts("tokens")) else {
         let reason = match metadata.get(JSON) {
             Some(_) => format!("its tokenizer is in {JSON} alone, which is not read: save that text as tokenizer.json"),
@@ -129,7 +129,7 @@ pub fn chat_template(model: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
             "it has the chat template {key}, but none under {TEMPLATE}, the default: save the one that you want as \
              chat_template.jinja beside the file, and name their directory"
         );
-        return Err(TextError::Tokenizer { path: model.into(), reason });
+        return Err(TextError::tokenizer(model, reason));
     };
     Ok(Some(ChatTemplate::of_file(model, source, roles(metadata))?))
 }

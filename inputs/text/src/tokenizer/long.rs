@@ -6,7 +6,10 @@ use tokenizers::{
 };
 
 use super::Tokenizer;
-use crate::error::Result;
+use crate::{
+    error::Result,
+    patterns::{GPT2, LLAMA3, QWEN2},
+};
 
 /// Minimum length of a piece, in bytes.
 const PIECE: usize = 1 << 18;
@@ -16,11 +19,7 @@ const GROUP: usize = 16;
 
 /// Patterns of words, of which none matches across the end of an ASCII letter and a following space: those of GPT-2,
 /// LLaMA 3 and Qwen2. None looks back.
-const PATTERNS: [&str; 3] = [
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-];
+const PATTERNS: [&str; 3] = [GPT2, LLAMA3, QWEN2];
 
 impl Tokenizer {
     /// Encodes a long text in pieces, as [`encode`](Self::encode) does. Returns `None` for a text that is short, and for a

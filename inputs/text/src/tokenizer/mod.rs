@@ -4,13 +4,8 @@ use std::{
     path::{Path, PathBuf},
 };
 use tokenizers::{
-    AddedToken, NormalizerWrapper, Tokenizer as HfTokenizer,
-    models::{
-        TrainerWrapper,
-        bpe::{BPE, BpeTrainer},
-    },
+    NormalizerWrapper, Tokenizer as HfTokenizer,
     normalizers::utils::{Lowercase, Sequence as Normalizers},
-    pre_tokenizers::byte_level::ByteLevel,
 };
 
 mod added;
@@ -67,12 +62,6 @@ pub struct Tokenizer {
 
 /// GPT-2's end-of-text token.
 const END_OF_TEXT: &str = "<|endoftext|>";
-
-/// Minimum vocabulary size: room for special tokens, and for letters both at the beginning of a word and inside it.
-const SMALLEST_WORDPIECE: usize = 500;
-
-/// Minimum vocabulary size: `<|endoftext|>` and a token for each byte.
-const SMALLEST_BPE: usize = 257;
 
 impl Tokenizer {
     /// Opens the tokenizer of a directory. Supported are `tokenizer.json`; `vocab.json` with `merges.txt` (GPT-2,
@@ -136,8 +125,7 @@ impl Tokenizer {
     fn found(mut inner: HfTokenizer, place: &Path, found: Found) -> Result<Self> {
         let settings = match found {
             Found::Gguf(roles, template) => {
-                let roles = if roles.is_empty() { saving::usual_roles(&inner) } else { roles };
-                return Ok(Self { place: place.to_owned(), roles, template, ..Self::new(inner) });
+                return Ok(Self { place: place.to_owned(), template, ..Self::with_roles(inner, roles) });
             }
             Found::Files(settings) => *settings,
             Found::Whole => {
@@ -154,21 +142,24 @@ impl Tokenizer {
     fn with_settings(inner: HfTokenizer, place: &Path, settings: &Settings) -> Result<Self> {
         // Files under other names than transformers' are not found beside a model.
         let named = place.is_dir() || OWN_NAMES.iter().any(|name| place.file_name().is_some_and(|file| file == *name));
-        let roles = settings.roles();
         Ok(Self {
             place: place.to_owned(),
             source: named.then(|| settings.directory.clone()),
-            roles: if roles.is_empty() { saving::usual_roles(&inner) } else { roles },
             token_types: settings.types(),
             truncates_left: settings.truncates_left()?,
             max_length: settings.max_length()?,
-            ..Self::new(inner)
+            ..Self::with_roles(inner, settings.roles())
         })
     }
 
     /// Creates a tokenizer that has no files.
     fn new(inner: HfTokenizer) -> Self {
-        let roles = saving::usual_roles(&inner);
+        Self::with_roles(inner, BTreeMap::new())
+    }
+
+    /// Creates a tokenizer with special tokens by role; if there are none, those of its family.
+    fn with_roles(inner: HfTokenizer, roles: BTreeMap<String, String>) -> Self {
+        let roles = if roles.is_empty() { saving::usual_roles(&inner) } else { roles };
         let place = "the tokenizer".into();
         Self {
             inner,
@@ -207,50 +198,6 @@ impl Tokenizer {
             found => found?,
         };
         Self::beside(path)
-    }
-
-    /// Trains a byte-level BPE like GPT-2's: `<|endoftext|>` (token 0), the 256 bytes, and merges until there are
-    /// `vocab_size` tokens or no pair occurs twice. Sennrich, Haddow and Birch, "Neural Machine Translation of Rare
-    /// Words with Subword Units" (2016). Words of more than 1,000 bytes are split before training.
-    ///
-    /// # Errors
-    /// [`TextError::Option`] if `vocab_size` has no room for the bytes.
-    pub fn train_bpe<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
-        if vocab_size < SMALLEST_BPE {
-            let value = vocab_size.to_string();
-            return Err(TextError::Option {
-                option: "vocabulary size",
-                value,
-                range: "at least 257, one for each byte and the end",
-            });
-        }
-        let trainer = BpeTrainer::builder()
-            .vocab_size(vocab_size)
-            .min_frequency(2)
-            .special_tokens(vec![AddedToken::from(END_OF_TEXT, true)])
-            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
-            .show_progress(false)
-            .build();
-        let mut inner = byte_level::byte_level(BPE::default(), false);
-        let trained = learning::train(&mut inner, TrainerWrapper::BpeTrainer(trainer), &as_texts(texts));
-        trained.map_err(|error| learning_failed(&error))?;
-        Ok(Self::new(inner))
-    }
-
-    /// Trains an uncased WordPiece tokenizer like BERT's, without accents: `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`,
-    /// `[MASK]`, the letters that occur, and merges until there are `vocab_size` tokens or no pair occurs twice.
-    /// Schuster and Nakajima, "Japanese and Korean Voice Search" (2012); Devlin et al. (2019). Words of more than 1,000
-    /// bytes are split before training.
-    ///
-    /// # Errors
-    /// [`TextError::Option`] if `vocab_size` has no room for the letters.
-    pub fn train_wordpiece<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
-        if vocab_size < SMALLEST_WORDPIECE {
-            let value = vocab_size.to_string();
-            return Err(TextError::Option { option: "vocabulary size", value, range: "at least 500" });
-        }
-        let inner = wordpiece::learned(&as_texts(texts), vocab_size).map_err(|error| learning_failed(&error))?;
-        Ok(Self::new(inner))
     }
 
     /// Returns the end-of-sequence token (`eos_token`), such as `<|endoftext|>` or `</s>`.
@@ -392,13 +339,5 @@ const OWN_NAMES: [&str; 2] = ["tokenizer.json", "tokenizer.model"];
 const LONGEST_REASON: usize = 300;
 
 fn failed(place: &Path, error: &dyn std::fmt::Display) -> TextError {
-    TextError::Tokenizer { path: place.into(), reason: excerpt(&error.to_string(), LONGEST_REASON) }
-}
-
-fn as_texts<S: AsRef<str>>(texts: &[S]) -> Vec<&str> {
-    texts.iter().map(AsRef::as_ref).collect()
-}
-
-fn learning_failed(error: &dyn std::fmt::Display) -> TextError {
-    failed(Path::new("the tokenizer"), error)
+    TextError::tokenizer(place, excerpt(&error.to_string(), LONGEST_REASON))
 }

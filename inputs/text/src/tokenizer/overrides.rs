@@ -9,11 +9,11 @@ use std::path::Path;
 use tokenizers::{
     NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, Tokenizer as HfTokenizer,
     normalizers::bert::BertNormalizer,
-    pre_tokenizers::{byte_level::ByteLevel, metaspace::PrependScheme, sequence::Sequence as PreTokenizers},
+    pre_tokenizers::{byte_level::ByteLevel, sequence::Sequence as PreTokenizers},
 };
 
 use super::class::{Class, Settings};
-use crate::error::Result;
+use crate::{error::Result, pieces::prepend_scheme};
 
 impl Settings {
     /// Applies the settings with which the class overrides a `tokenizer.json`. Notes once if transformers 5 would build
@@ -129,11 +129,7 @@ impl Settings {
 
     fn compare_llama(&self, tokenizer: &HfTokenizer, file: &Path) -> Result<()> {
         let prefix = self.flag("add_prefix_space")?.unwrap_or(true);
-        let expected = match (prefix, self.flag("legacy")?.unwrap_or(false)) {
-            (false, _) => PrependScheme::Never,
-            (true, false) => PrependScheme::First,
-            (true, true) => PrependScheme::Always,
-        };
+        let expected = prepend_scheme(prefix, self.flag("legacy")?.unwrap_or(false));
         let same = match (tokenizer.get_normalizer(), tokenizer.get_pre_tokenizer()) {
             (None, Some(PreTokenizerWrapper::Metaspace(step))) => step.get_prepend_scheme() == expected,
             // transformers also uses a byte-level tokenizer of this class unchanged.

@@ -95,10 +95,23 @@ impl Tokenizer {
     pub fn encode_for(&self, text: &str, max_len: usize, vocab_size: usize) -> Result<TextIds> {
         let mut ids = self.encode(text)?;
         ids.truncate(max_len);
-        match ids.iter().max() {
-            None => Err(TextError::NoTokens),
-            Some(&id) if id as usize >= vocab_size => Err(TextError::OtherTokenizer { id, vocab_size }),
-            _ => Ok(ids.into()),
+        if ids.is_empty() {
+            return Err(TextError::NoTokens);
+        }
+        self.check_ids(&ids, vocab_size)?;
+        Ok(ids.into())
+    }
+
+    /// Checks that a model of `vocab_size` tokens has all of these tokens.
+    ///
+    /// # Errors
+    /// [`TextError::OtherTokenizer`], with the largest token and the tokenizer's file.
+    pub fn check_ids<'a>(&self, ids: impl IntoIterator<Item = &'a u32>, vocab_size: usize) -> Result<()> {
+        match ids.into_iter().max() {
+            Some(&id) if id as usize >= vocab_size => {
+                Err(TextError::OtherTokenizer { tokenizer: self.place.clone(), id, vocab_size })
+            }
+            _ => Ok(()),
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) fn from_vocabulary(vocab: &Path, settings: &mut Settings) -> Result<H
         Class::Whole { .. } => settings.class = Class::Bert { types: true },
         _ => return Err(settings.not_from("a vocab.txt", vocab)),
     }
-    let broken = |reason: String| TextError::Tokenizer { path: vocab.into(), reason };
+    let broken = |reason: String| TextError::tokenizer(vocab, reason);
     let special = ["unk_token", "cls_token", "sep_token"].map(|role| settings.special(role).unwrap_or_default());
     let pieces = WordPiece::from_file(&vocab.to_string_lossy()).unk_token(special[0].clone()).build();
     let pieces = pieces.map_err(|error| broken(format!("it is not a list of word pieces: {error}")))?;

@@ -150,7 +150,7 @@ fn of_additional_templates_the_default_is_used() {
     fs::write(more.join("rag.jinja"), "for documents").unwrap();
     assert_eq!(additional_templates(folder.path()).unwrap(), ["rag.jinja"]);
     let error = render().unwrap_err().to_string();
-    for part in ["additional_chat_templates", "rag.jinja", "none is \"default.jinja\"", "chat_template.jinja"] {
+    for part in ["additional_chat_templates", "rag.jinja", "none is `default.jinja`", "chat_template.jinja"] {
         assert!(error.contains(part), "{error}");
     }
     fs::write(folder.path().join("chat_template.jinja"), "of the file").unwrap();

@@ -75,6 +75,20 @@ fn broken_tokenizers_name_their_file() {
     }
 }
 
+#[test]
+fn foreign_token_error_names_the_tokenizer() {
+    let file = fixtures().join("tokenizer/tokenizer.json");
+    let tokenizer = Tokenizer::from_path(&file).unwrap();
+    let text = &cases()[0].text;
+    let largest = *tokenizer.encode(text).unwrap().iter().max().unwrap();
+    assert!(tokenizer.encode_for(text, 1000, largest as usize + 1).is_ok());
+    let error = tokenizer.encode_for(text, 1000, largest as usize).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{} returned token {largest}", file.display())), "{error}");
+    let trained = Tokenizer::train_bpe(&["the cat"], 300).unwrap();
+    let error = trained.encode_for("the cat", 9, 1).unwrap_err().to_string();
+    assert!(error.starts_with("the tokenizer returned token"), "{error}");
+}
+
 /// `--model model.safetensors` in the model's own directory.
 #[test]
 fn a_bare_file_name_is_in_the_current_directory() {

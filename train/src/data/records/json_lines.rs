@@ -82,7 +82,7 @@ fn field(object: &Json, name: &str) -> Result<Value, String> {
         Some(value) => Ok(value.clone().into()),
         None => {
             let known: Vec<&str> = object.as_object().into_iter().flatten().map(|(name, _)| &**name).collect();
-            Err(format!("there is no field \"{name}\"; the record has: {}", known.join(", ")))
+            Err(format!("there is no field `{name}`; the record has: {}", known.join(", ")))
         }
     }
 }

@@ -87,7 +87,7 @@ impl Table {
                 true => format!("{} (if these are not names, the file has no header)", self.header.join(", ")),
                 false => "no names, because there is no header".into(),
             };
-            let problem = format!("{}: there is no column '{name}'; the file has: {known}", self.file.display());
+            let problem = format!("{}: there is no column `{name}`; the file has: {known}", self.file.display());
             no_column(problem, &self.header, self.delimiter)
         })
     }

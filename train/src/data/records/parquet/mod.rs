@@ -154,7 +154,7 @@ fn select(metadata: &ParquetMetaData, columns: &[&str]) -> Result<(Vec<TypePtr>,
         let number = || name.parse::<usize>().ok().and_then(|number| fields.get(number.checked_sub(1)?));
         let field = fields.iter().find(|field| field.name() == name).or_else(number).ok_or_else(|| {
             let known: Vec<&str> = fields.iter().map(|field| field.name()).collect();
-            format!("there is no column '{name}'; the file has: {}", known.join(", "))
+            format!("there is no column `{name}`; the file has: {}", known.join(", "))
         })?;
         check_field(field)?;
         let known = selected.iter().position(|known| Arc::ptr_eq(known, field));
@@ -177,7 +177,7 @@ fn check_field(field: &Type) -> Result<(), String> {
         return Ok(());
     }
     if field.get_fields().is_empty() {
-        return Err(damaged(&format!("the column '{}' has no fields", field.name())));
+        return Err(damaged(&format!("the column `{}` has no fields", field.name())));
     }
     field.get_fields().iter().try_for_each(|field| check_field(field))
 }

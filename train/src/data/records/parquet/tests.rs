@@ -57,7 +57,7 @@ fn columns_go_by_name_or_number_and_in_the_order_asked_for() {
     let found = read(&fixture("snappy.parquet"), &["label", "2", "label"]).expect("readable");
     assert_eq!(found[0].values, [text("bad"), text("the morning was fine 0"), text("bad")]);
     let error = read(&fixture("snappy.parquet"), &["content"]).expect_err("refused");
-    assert!(error.contains("snappy.parquet: there is no column 'content'; the file has: id, text, second"), "{error}");
+    assert!(error.contains("snappy.parquet: there is no column `content`; the file has: id, text, second"), "{error}");
 }
 
 #[test]
