@@ -1,6 +1,5 @@
 //! Running graphs on a backend, equation by equation.
 
-mod elementwise;
 mod graph;
 mod kinds;
 mod modules;
@@ -265,9 +264,9 @@ pub(crate) fn apply<B: Backend>(
     };
     let one = |value| vec![Some(value)];
     match primitive {
-        Primitive::Unary(op) => one(elementwise::unary(*op, next(), target)),
-        Primitive::Binary(op) => one(elementwise::binary(*op, next(), next(), target)),
-        Primitive::BinaryScalar(op, number) => one(elementwise::scalar(*op, next(), (*number).into(), target)),
+        Primitive::Unary(op) => one(op.evaluate(next(), target)),
+        Primitive::Binary(op) => one(op.evaluate(next(), next(), target)),
+        Primitive::BinaryScalar(op, number) => one(op.evaluate_scalar(next(), (*number).into(), target)),
         Primitive::Reduce(op, axis) => one(kinds::reduce(*op, next(), *axis)),
         Primitive::Cumulative(op, axis) => one(kinds::cumulative(*op, next(), *axis)),
         Primitive::Argmax(axis) => one(kinds::argmax(next(), *axis, target)),
@@ -398,7 +397,8 @@ fn boolean<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::BoolTensor<B> 
     }
 }
 
-fn kind<B: Backend>(value: &AnyTensor<B>) -> String {
+/// Describes the kind and the shape of a value.
+pub(crate) fn kind<B: Backend>(value: &AnyTensor<B>) -> String {
     match value {
         AnyTensor::Float(x) => format!("floating-point values {:?}", &x.shape()[..]),
         AnyTensor::Int(x) => format!("integers {:?}", &x.shape()[..]),

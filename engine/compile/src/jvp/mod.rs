@@ -1,6 +1,5 @@
 //! Forward-mode differentiation and the transformations built on it.
 
-mod elementwise;
 mod jacobian;
 mod linear;
 mod modules;
@@ -24,7 +23,7 @@ use crate::{
 };
 pub use jacobian::{Jacobian, hessian, jacfwd, jacrev};
 pub use linear::{Linearized, linearize};
-pub(crate) use rules::{Dual, run};
+pub(crate) use rules::{Dual, Rules, Tangent, run};
 
 /// Returns the value of a function of a tree and its directional derivative, the Jacobian-vector product: `jax.jvp`.
 ///
