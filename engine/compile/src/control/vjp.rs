@@ -59,23 +59,13 @@ pub(super) fn forward<B: Backend>(
     wanted: &Wanted,
     gradients: Option<&Gradients>,
 ) -> (Outcome<B>, Pullback) {
-    let (outcome, rule) = forward_with_rule(op, inputs, wanted, gradients);
-    (outcome, Pullback(rule))
-}
-
-fn forward_with_rule<B: Backend>(
-    op: &HigherOrder,
-    inputs: Vec<AnyTensor<B>>,
-    wanted: &Wanted,
-    gradients: Option<&Gradients>,
-) -> (Outcome<B>, Rule) {
     let device = inputs.first().map(AnyTensor::device).unwrap_or_default();
     let outcome = |outputs: Vec<AnyTensor<B>>, saved: Vec<AnyTensor<B>>| Outcome {
         outputs: outputs.into_iter().map(Some).collect(),
         saved: saved.into_iter().map(Some).collect(),
     };
     let is_wanted = |position: usize| wanted.get(position).is_some();
-    match op {
+    let (outcome, rule) = match op {
         HigherOrder::Cond { branches } => {
             let outputs = apply(&op.with_forward_passes(), inputs.clone(), &device);
             let (branches, flags) = match gradients {
@@ -123,7 +113,8 @@ fn forward_with_rule<B: Backend>(
             (outcome(outputs, saved), Rule::Custom { backward: backward.clone(), outputs: specs, positions })
         }
         HigherOrder::CustomJvp { .. } => unreachable!("its derivative is that of its rule's operations"),
-    }
+    };
+    (outcome, Pullback(rule))
 }
 
 impl Pullback {

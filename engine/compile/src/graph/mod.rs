@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 use crate::{Primitive, types::Types};
 pub use cost::{Cost, OperationCost, PathCosts};
 pub use error::GraphError;
+pub(crate) use expected::require;
 pub(crate) use identity::{Digest, Identity};
 pub use keys::Keys;
 pub(crate) use keys::{KeyMap, as_key, keys_in, keys_of};
