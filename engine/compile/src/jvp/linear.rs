@@ -6,14 +6,14 @@ use grove_tree::{Key, Tree};
 use std::{fmt, marker::PhantomData};
 
 use super::{
-    Arguments, TracedCall, directions, filled, result_keys,
+    Arguments, TracedCall, directions, result_keys,
     rules::{self, Dual},
     traced_call,
 };
 use crate::{
     Graph, Traced,
     eval::Program,
-    trace::computed_keys,
+    trace::{computed_keys, filled},
     traced::{Recording, any, var_of},
     vmap::{self, Batched},
 };
