@@ -17,7 +17,7 @@ use crate::{
     Graph, Traced,
     sub_graph::{SubGraph, is_float},
     target::missing,
-    traced::{Recording, TraceDevice, any, var_of},
+    traced::{Recording, TraceDevice, any, tensor_of, var_of},
 };
 
 /// Derivatives of an operation's sub-graphs. Each graph takes the arguments and the cotangents of floating-point results, and
@@ -79,10 +79,7 @@ fn on_tape<X: Backend, B: Backend, T: Tree<B>, O: Tree<B>>(
     let spec = |leaf: &AnyArray<X>| Spec { shape: leaf.shape().to_vec().into(), dtype: leaf.dtype() };
     let grads = results.iter().map(|leaf| AnyArray::present(from_traced(input(&spec(leaf))))).collect();
     let grads = pullback(grads).into_iter().filter_map(AnyArray::into_value);
-    let output = |grad| match to_traced::<X>(grad).0 {
-        AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x) => ("gradient".to_owned(), x),
-    };
-    let outputs = grads.map(output).collect();
+    let outputs = grads.map(|grad| ("gradient".to_owned(), tensor_of(to_traced::<X>(grad).0))).collect();
     let (graph, captured) = recording.finish_nested(outputs);
     pruned(graph, captured.into_iter().map(any).collect())
 }

@@ -50,6 +50,12 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
         self.leaves.iter().map(|(_, spec, present)| *present && spec.dtype.is_float()).collect()
     }
 
+    /// Places values at the present leaves.
+    pub(super) fn at_leaves<B: Backend>(&self, values: impl IntoIterator<Item = AnyTensor<B>>) -> Arrays<B> {
+        let mut values = values.into_iter();
+        self.leaves.iter().map(|(.., present)| if *present { values.next() } else { None }).collect()
+    }
+
     /// Creates inputs of a trace for the present leaves for which `wanted` is true.
     pub(super) fn arguments(&self, recording: &Recording, wanted: &[bool]) -> Arrays<Traced> {
         let pairs = self.leaves.iter().zip(wanted);

@@ -98,6 +98,7 @@ pub fn custom_vjp<B: Backend, F: CustomVjp>(f: &F, args: F::Args<B>) -> F::Outpu
 }
 
 /// A function with its arguments and results, without their arrays.
+#[derive(Clone)]
 struct Rule<F: CustomVjp> {
     f: F,
     args: Shell<F::Args<Traced>>,
@@ -105,28 +106,12 @@ struct Rule<F: CustomVjp> {
 }
 
 /// The derivative of a [`Rule`].
+#[derive(Clone)]
 struct Backward<F: CustomVjp> {
     f: F,
     args: Shell<F::Args<Traced>>,
     output: Shell<F::Output<Traced>>,
     residuals: Shell<F::Residuals<Traced>>,
-}
-
-impl<F: CustomVjp> Clone for Rule<F> {
-    fn clone(&self) -> Self {
-        Self { f: self.f.clone(), args: self.args.clone(), output: self.output.clone() }
-    }
-}
-
-impl<F: CustomVjp> Clone for Backward<F> {
-    fn clone(&self) -> Self {
-        Self {
-            f: self.f.clone(),
-            args: self.args.clone(),
-            output: self.output.clone(),
-            residuals: self.residuals.clone(),
-        }
-    }
 }
 
 impl<F: CustomVjp> fmt::Debug for Rule<F> {
@@ -177,13 +162,7 @@ impl<F: CustomVjp> Rule<F> {
             }),
         };
         let given = inputs.into_iter().flatten().map(Some).collect();
-        let mut results = op.run::<Traced>(given).into_values().into_iter();
-        backward
-            .output
-            .leaves
-            .iter()
-            .map(|(.., present)| if *present { results.next().flatten() } else { None })
-            .collect()
+        backward.output.at_leaves(op.run::<Traced>(given).into_values().into_iter().flatten())
     }
 }
 
