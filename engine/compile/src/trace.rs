@@ -85,7 +85,7 @@ pub(crate) fn arguments_for<B: Backend, A: Tree<B>>(recording: &Recording, tree:
 /// Creates a leaf that is an argument of the trace.
 pub(crate) fn argument(recording: &Recording, path: &Path, shape: &[usize], dtype: DType) -> AnyArray<Traced> {
     let spec = Spec { shape: shape.to_vec().into(), dtype };
-    AnyArray::present(any(recording.input(path.to_string(), spec)))
+    AnyArray::present(recording.input(path.to_string(), spec))
 }
 
 /// A traced function.

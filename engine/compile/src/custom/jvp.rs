@@ -20,7 +20,7 @@ use crate::{
     control::{from_traced, to_traced},
     primitive::{HigherOrder, LazyGraph, SubGraph},
     trace::types_of,
-    traced::{Recording, var_of},
+    traced::Recording,
     types::Types,
 };
 
@@ -155,7 +155,7 @@ impl<F: CustomJvp> Rule<F> {
 /// Traces a function into a graph.
 fn graph<F>(types: Types, f: impl FnOnce(&Recording) -> Arrays<Traced>) -> Graph {
     let recording = Recording::start(types);
-    let outputs = f(&recording).into_iter().flatten().map(|x| ("result".to_owned(), var_of(x))).collect();
+    let outputs = f(&recording).into_iter().flatten().map(|x| ("result".to_owned(), x)).collect();
     match recording.finish(outputs) {
         Ok(graph) => graph,
         Err(_) => panic!(

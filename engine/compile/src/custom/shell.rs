@@ -4,11 +4,7 @@ use grove_backend::{AnyTensor, Backend, ops::Spec};
 use grove_tree::{AnyArray, Path, Tree};
 use std::any::Any;
 
-use crate::{
-    Traced,
-    traced::{Recording, any},
-    words::named,
-};
+use crate::{Traced, traced::Recording, words::named};
 
 /// A tree without its arrays, from which the same tree can be built on any backend.
 #[derive(Clone)]
@@ -60,7 +56,7 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
     pub(super) fn arguments(&self, recording: &Recording, wanted: &[bool]) -> Arrays<Traced> {
         let pairs = self.leaves.iter().zip(wanted);
         let argument = |((path, spec, present), wanted): (&(String, Spec, bool), &bool)| {
-            (*present && *wanted).then(|| any(recording.input(path.clone(), spec.clone())))
+            (*present && *wanted).then(|| recording.input(path.clone(), spec.clone()))
         };
         pairs.map(argument).collect()
     }

@@ -20,7 +20,7 @@ use crate::{
     control::{from_traced, to_traced},
     primitive::{HigherOrder, LazyGraph, SubGraph},
     trace::types_of,
-    traced::{Recording, var_of},
+    traced::Recording,
     types::Types,
 };
 
@@ -143,7 +143,7 @@ impl<F: CustomVjp> Rule<F> {
         let all_leaves = vec![true; self.args.leaves.len()];
         let (outputs, saved, backward) = self.call(self.args.arguments(&recording, &all_leaves));
         let count = outputs.iter().flatten().count();
-        let named = outputs.into_iter().chain(saved).flatten().map(|x| ("result".to_owned(), var_of(x)));
+        let named = outputs.into_iter().chain(saved).flatten().map(|x| ("result".to_owned(), x));
         let Ok(forward) = recording.finish(named.collect()) else {
             panic!(
                 "`{}` returns an array of a different trace than its arguments: pass all arrays as arguments",
@@ -182,7 +182,7 @@ impl<F: CustomVjp> Backward<F> {
         let saved = self.residuals.arguments(&recording, &vec![true; self.residuals.leaves.len()]);
         let grads = self.output.arguments(&recording, &self.output.floats());
         let grads = self.pull::<Traced>(saved, grads);
-        let outputs = grads.into_iter().flatten().map(|x| ("gradient".to_owned(), var_of(x))).collect();
+        let outputs = grads.into_iter().flatten().map(|x| ("gradient".to_owned(), x)).collect();
         match recording.finish(outputs) {
             Ok(graph) => graph,
             Err(_) => panic!(

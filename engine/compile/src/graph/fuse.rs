@@ -146,7 +146,7 @@ impl Graph {
             let number = match self.dtype(var) {
                 DType::F32 => var,
                 _ => {
-                    let number = self.fresh(float(&self.shape(var).clone()));
+                    let number = self.add_variable(float(&self.shape(var).clone()));
                     let (primitive, inputs) = (Primitive::Convert(DType::F32), vec![Some(var)]);
                     self.equations.push(Equation { primitive, inputs, outputs: vec![Some(number)] });
                     number
@@ -171,7 +171,7 @@ impl Graph {
             match self.dtype(var) {
                 DType::F32 => results.push(Some(var)),
                 _ => {
-                    let number = self.fresh(float(&shape));
+                    let number = self.add_variable(float(&shape));
                     results.push(Some(number));
                     conditions.push(Equation {
                         primitive: Primitive::BinaryScalar(Binary::Gt, ScalarIr::Float(0.5)),
@@ -198,11 +198,6 @@ impl Graph {
         let divisor = if op == Reduction::Mean { row as f32 } else { 1.0 };
         let fits = trailing && row >= MIN_ROW && self.dtype(*x) == DType::F32 && self.dtype(*y) == DType::F32;
         fits.then_some(RowSums { x: *x, y: *y, row, divisor })
-    }
-
-    fn fresh(&mut self, spec: Spec) -> Var {
-        self.variables.push(spec);
-        Var(self.variables.len() as u32 - 1)
     }
 
     /// Returns true for element-wise operations that a chain supports.

@@ -121,6 +121,12 @@ impl Graph {
         self.variables[var.index()].dtype
     }
 
+    /// Adds a variable.
+    pub(crate) fn add_variable(&mut self, spec: Spec) -> Var {
+        self.variables.push(spec);
+        Var(self.variables.len() as u32 - 1)
+    }
+
     /// Returns the number of occurrences of each operation, by name.
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
