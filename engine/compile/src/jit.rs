@@ -2,11 +2,7 @@
 
 use burn::tensor::DType;
 use grove_backend::{AnyTensor, Backend};
-use grove_tree::{
-    AnyArray, Path, Structure, Tree,
-    key::traced::{put_keys, take_keys},
-    structure,
-};
+use grove_tree::{AnyArray, Path, Structure, Tree, key::traced::take_keys, structure};
 use std::{
     any::{Any, TypeId},
     collections::VecDeque,
@@ -23,7 +19,7 @@ use std::{
 use crate::{
     Graph, TraceDevice, Traced,
     eval::Program,
-    trace::{Recorded, argument, captured_on, computed_keys, key_paths, record},
+    trace::{Recorded, argument, captured_on, computed_keys, filled, key_paths, record},
     traced::Recording,
     types::Types,
 };
@@ -252,19 +248,10 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             Location::caller().hash(&mut label);
             B::end_step(&device, label.finish());
         }
-        let mut present = compiled.present.iter();
-        let arrays: Vec<_> = results.by_ref().take(present.clone().filter(|present| **present).count()).collect();
+        let count = compiled.present.iter().filter(|present| **present).count();
+        let arrays: Vec<_> = results.by_ref().take(count).map(Some).collect();
         let keys = computed_keys(of_graph.results(&keys), &compiled.keys, results);
-        let mut results = arrays.into_iter();
-        put_keys(keys, || {
-            compiled.shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| match present.next() {
-                Some(true) => match results.next() {
-                    Some(result) => AnyArray::present(result),
-                    None => unreachable!("a graph has as many results as the leaves of its function's"),
-                },
-                _ => AnyArray::absent(leaf.shape(), leaf.dtype()),
-            })
-        })
+        filled(&compiled.shell, &compiled.present, arrays, &keys)
     }
 
     /// Returns the program for arguments with this structure and these leaves; traces it if it is not cached.

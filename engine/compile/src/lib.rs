@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `traced` | the recording backend [`Traced`] |
 //! | `primitive` | the operations of a graph |
+//! | `elementwise` | element-wise functions with their rules |
 //! | `graph` | graphs, their text, and passes over them |
 //! | `sub_graph` | operations that contain graphs |
 //! | `eval` | running graphs on a backend |
@@ -29,6 +30,7 @@
 
 mod control;
 mod custom;
+mod elementwise;
 mod eval;
 mod fused;
 mod graph;

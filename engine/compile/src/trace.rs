@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor};
 use grove_backend::{Backend, ops::Spec};
-use grove_tree::{AnyArray, AnyTensor, Key, Path, Tree};
+use grove_tree::{AnyArray, AnyTensor, Key, Path, Tree, key::traced::put_keys};
 
 use crate::{
     Graph, Traced,
@@ -85,7 +85,7 @@ pub(crate) fn arguments_for<B: Backend, A: Tree<B>>(recording: &Recording, tree:
 /// Creates a leaf that is an argument of the trace.
 pub(crate) fn argument(recording: &Recording, path: &Path, shape: &[usize], dtype: DType) -> AnyArray<Traced> {
     let spec = Spec { shape: shape.to_vec().into(), dtype };
-    AnyArray::present(any(recording.input(path.to_string(), spec)))
+    AnyArray::present(recording.input(path.to_string(), spec))
 }
 
 /// A traced function.
@@ -130,6 +130,22 @@ pub(crate) fn computed_keys<B: Backend>(
         };
     }
     keys
+}
+
+/// Fills a tree with the results of a program and with random keys.
+pub(crate) fn filled<B: Backend, O: Tree<Traced>>(
+    shell: &O,
+    present: &[bool],
+    results: impl IntoIterator<Item = Option<AnyTensor<B>>>,
+    keys: &[Key],
+) -> O::On<B> {
+    let (mut results, mut present) = (results.into_iter(), present.iter());
+    put_keys(keys.to_vec(), || {
+        shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| {
+            let result = present.next().filter(|present| **present).and_then(|_| results.next()).flatten();
+            result.map_or_else(|| AnyArray::absent(leaf.shape(), leaf.dtype()), AnyArray::present)
+        })
+    })
 }
 
 /// Traces a function of a tree created by `lift`.

@@ -3,12 +3,10 @@
 use burn::tensor::DType;
 use grove_backend::ops::Spec;
 
-use crate::sub_graph::{HigherOrder, SubGraph, is_float, stacked};
-
-/// Returns an error with the text of the rule if the rule does not hold.
-fn require(holds: bool, rule: &str) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(rule.to_owned()) }
-}
+use crate::{
+    graph::require,
+    sub_graph::{HigherOrder, SubGraph, is_float, stacked},
+};
 
 /// Returns the type of one step of a stacked array; `None` for a scalar.
 fn step_of(spec: &Spec) -> Option<Spec> {
@@ -32,7 +30,7 @@ impl HigherOrder {
         let expected = self.output_specs();
         require(
             expected.len() == outputs.len(),
-            &format!("it has {} outputs instead of {}", outputs.len(), expected.len()),
+            format!("it has {} outputs instead of {}", outputs.len(), expected.len()),
         )?;
         let fits = |(found, expected): (&Option<&Spec>, &Spec)| found.is_none_or(|found| found == expected);
         require(outputs.iter().zip(&expected).all(fits), "the types of the outputs differ from those of its sub-graphs")
@@ -64,7 +62,7 @@ impl HigherOrder {
                 require(*length > 0, "it must have at least one step")?;
                 let (once, arrays) = inputs.split_at(fixed);
                 let rows = arrays.iter().all(|array| array.shape.first() == Some(length));
-                require(rows, &format!("each array must have {length} steps"))?;
+                require(rows, format!("each array must have {length} steps"))?;
                 let steps: Option<Vec<Spec>> = arrays.iter().map(step_of).collect();
                 let expected: Vec<Spec> = once.iter().cloned().chain(steps.unwrap_or_default()).collect();
                 require(takes(body, &expected), "the body must accept constants, carry and one step of the arrays")?;

@@ -13,7 +13,7 @@ use crate::{
     plan::with_plan,
     sub_graph::{HigherOrder, SubGraph},
     target::{Target, keys, missing},
-    traced::{TraceClient, TraceDevice, any},
+    traced::{TraceClient, TraceDevice, any, tensor_of},
 };
 
 /// Maximum number of rows of a scan that are unstacked at once.
@@ -127,12 +127,7 @@ pub(super) fn record_primitive(
     inputs: Vec<AnyTensor<Traced>>,
     outputs: Vec<Spec>,
 ) -> Vec<AnyTensor<Traced>> {
-    let tensors: Vec<_> = inputs
-        .into_iter()
-        .map(|x| match x {
-            AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x) => x,
-        })
-        .collect();
+    let tensors: Vec<_> = inputs.into_iter().map(tensor_of).collect();
     let client = tensors.first().map_or_else(|| TraceClient::of(TraceDevice::default()), |x| x.client);
     client.primitive(primitive, tensors, outputs).into_iter().map(any).collect()
 }

@@ -17,7 +17,7 @@ use crate::{
     Graph, Traced,
     sub_graph::{SubGraph, is_float},
     target::missing,
-    traced::{Recording, TraceDevice, any, var_of},
+    traced::{Recording, TraceDevice, any, tensor_of},
 };
 
 /// Derivatives of an operation's sub-graphs. Each graph takes the arguments and the cotangents of floating-point results, and
@@ -60,7 +60,7 @@ fn on_tape<X: Backend, B: Backend, T: Tree<B>, O: Tree<B>>(
     f: impl Fn(T) -> O,
 ) -> Raw {
     let recording = Recording::nested(around);
-    let input = |spec: &Spec| any(recording.input("argument".into(), spec.clone()));
+    let input = |spec: &Spec| recording.input("argument".into(), spec.clone());
     let inputs: Vec<_> = leaves.iter().filter(|leaf| leaf.present).map(|leaf| input(&leaf.spec)).collect();
     let floats = inputs.iter().filter(|x| matches!(x, AnyTensor::Float(_)));
     let floats: Vec<AnyArray<X>> = floats.map(|x| AnyArray::present(from_traced(x.clone()))).collect();
@@ -79,10 +79,7 @@ fn on_tape<X: Backend, B: Backend, T: Tree<B>, O: Tree<B>>(
     let spec = |leaf: &AnyArray<X>| Spec { shape: leaf.shape().to_vec().into(), dtype: leaf.dtype() };
     let grads = results.iter().map(|leaf| AnyArray::present(from_traced(input(&spec(leaf))))).collect();
     let grads = pullback(grads).into_iter().filter_map(AnyArray::into_value);
-    let output = |grad| match to_traced::<X>(grad).0 {
-        AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x) => ("gradient".to_owned(), x),
-    };
-    let outputs = grads.map(output).collect();
+    let outputs = grads.map(|grad| ("gradient".to_owned(), tensor_of(to_traced::<X>(grad).0))).collect();
     let (graph, captured) = recording.finish_nested(outputs);
     pruned(graph, captured.into_iter().map(any).collect())
 }
@@ -118,7 +115,7 @@ pub(super) fn of_body(raw: SubGraph, captured: usize, kept: &[bool], xs: usize, 
     let in_order = |keep: bool| (0..carries).filter(move |i| kept[*i] == keep);
     let (constants, changing): (Vec<_>, Vec<_>) = (in_order(true).collect(), in_order(false).collect());
     let recording = Recording::start(raw.types);
-    let input = |spec: &Spec| any(recording.input("argument".into(), spec.clone()));
+    let input = |spec: &Spec| recording.input("argument".into(), spec.clone());
     let captured: Vec<_> = of_captured.iter().map(input).collect();
     let mut carry: Vec<Option<AnyTensor<Traced>>> = vec![None; carries];
     constants.iter().chain(&changing).for_each(|i| carry[*i] = Some(input(&specs[*i])));
@@ -139,7 +136,7 @@ pub(super) fn of_body(raw: SubGraph, captured: usize, kept: &[bool], xs: usize, 
     let order = constants.iter().chain(&changing).copied().chain(carries..carries + xs);
     let order: Vec<_> = order.collect();
     let wanted = order.iter().filter(|i| is_float(&specs[**i])).map(|i| results[position(*i)].clone());
-    let outputs = wanted.map(|x| ("gradient".to_owned(), var_of(x))).collect();
+    let outputs = wanted.map(|x| ("gradient".to_owned(), x)).collect();
     let Ok(graph) = recording.finish(outputs) else { unreachable!("gradients are computed from the arguments") };
     let of = of_captured.iter().map(|_| false).chain(order.iter().map(|i| is_float(&specs[*i]))).collect();
     Gradients { graphs: vec![SubGraph::new(graph)], of }

@@ -7,7 +7,7 @@ use crate::{
     Traced,
     jvp::{Dual, run},
     sub_graph::{HigherOrder, SubGraph, is_float},
-    traced::{Recording, any, var_of},
+    traced::Recording,
 };
 
 /// A graph of primals and tangents. It takes the arguments and the tangents of those that have one, and returns the results and
@@ -22,18 +22,18 @@ struct Tangents {
 fn tangents(graph: &SubGraph, given: &[bool], forced: &[bool]) -> Tangents {
     let recording = Recording::start(graph.types);
     let specs = graph.input_specs();
-    let primals: Vec<_> = specs.iter().map(|spec| any(recording.input("primal".into(), spec.clone()))).collect();
-    let tangent = |(spec, given): (&Spec, &bool)| given.then(|| any(recording.input("tangent".into(), spec.clone())));
+    let primals: Vec<_> = specs.iter().map(|spec| recording.input("primal".into(), spec.clone())).collect();
+    let tangent = |(spec, given): (&Spec, &bool)| given.then(|| recording.input("tangent".into(), spec.clone()));
     let of_inputs: Vec<Option<AnyTensor<Traced>>> = specs.iter().zip(given).map(tangent).collect();
     let duals = primals.into_iter().zip(of_inputs).map(|(primal, tangent)| Dual { primal, tangent }).collect();
     let results = run::<Traced>(graph.program(), duals, &recording.device());
-    let mut outputs: Vec<_> = results.iter().map(|dual| ("primal".to_owned(), var_of(dual.primal.clone()))).collect();
+    let mut outputs: Vec<_> = results.iter().map(|dual| ("primal".to_owned(), dual.primal.clone())).collect();
     let mut of_outputs = Vec::with_capacity(results.len());
     for (dual, forced) in results.into_iter().zip(forced) {
         let has = matches!(dual.primal, AnyTensor::Float(_)) && (*forced || dual.tangent.is_some());
         of_outputs.push(has);
         if has {
-            outputs.extend(dual.into_tangent().map(|tangent| ("tangent".to_owned(), var_of(tangent))));
+            outputs.extend(dual.into_tangent().map(|tangent| ("tangent".to_owned(), tangent)));
         }
     }
     match recording.finish(outputs) {

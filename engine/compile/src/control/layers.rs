@@ -1,8 +1,8 @@
 //! Layers of the same structure as a loop.
 
-use grove_backend::{AnyTensor, Backend};
-use grove_transform::{Scan, Stack, Stacked, Unstack};
-use grove_tree::{AnyArray, Node, Path, Tree, Visitor, map};
+use grove_backend::Backend;
+use grove_transform::{Scan, Stacked};
+use grove_tree::{AnyArray, Tree, map};
 
 use super::{is_traced, scan_with};
 
@@ -44,71 +44,9 @@ pub fn scan_layers<B: Backend, T: Tree<B>, C: Tree<B>>(layers: Stacked<B, T>, in
     }
     let options = Scan::new().length(layers.len());
     let (one, leaves) = layers.into_leaves();
-    let step = |(), x: C, Leaves(leaves): Leaves<B>| {
+    let step = |(), x: C, leaves: Vec<AnyArray<B>>| {
         let mut leaves = leaves.into_iter();
         (f(map(one.clone(), |leaf| leaves.next().unwrap_or(leaf)), x), ())
     };
-    scan_with(options, &(), step, init, Leaves(leaves)).0
-}
-
-/// The leaves of one layer, or the stacked leaves of all layers.
-#[derive(Clone)]
-struct Leaves<B: Backend>(Vec<AnyArray<B>>);
-
-impl<B: Backend> Tree<B> for Leaves<B> {
-    type On<C: Backend> = Leaves<C>;
-
-    fn visit(&self, path: &mut Path, visitor: &mut dyn Visitor<B>) {
-        visitor.enter(path, Node::Sequence);
-        for (i, leaf) in self.0.iter().enumerate() {
-            path.within_index(i, |path| {
-                visitor.enter(path, Node::Leaf);
-                visitor.leaf(path, leaf);
-                visitor.exit(path, Node::Leaf);
-            });
-        }
-        visitor.exit(path, Node::Sequence);
-    }
-
-    fn map(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<B>) -> Self {
-        self.lift(path, f)
-    }
-
-    fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> Leaves<C> {
-        let leaves = self.0.into_iter().enumerate();
-        Leaves(leaves.map(|(i, leaf)| path.within_index(i, |path| f(path, leaf))).collect())
-    }
-}
-
-impl<B: Backend> Stack<B> for Leaves<B> {
-    type Stacked = Self;
-
-    fn stack(steps: Vec<Self>, _: &mut Path) -> Self {
-        let length = steps.len();
-        let mut columns: Vec<_> = steps.into_iter().map(|Self(leaves)| leaves.into_iter()).collect();
-        let mut stacked = Vec::new();
-        loop {
-            let column: Vec<AnyArray<B>> = columns.iter_mut().filter_map(Iterator::next).collect();
-            let Some(first) = column.first() else { return Self(stacked) };
-            let absent = AnyArray::absent([&[length], first.shape()].concat(), first.dtype());
-            let values: Option<Vec<_>> = column.into_iter().map(AnyArray::into_value).collect();
-            stacked.push(values.map_or(absent, |values| AnyArray::present(AnyTensor::stack(values))));
-        }
-    }
-}
-
-impl<B: Backend> Unstack<B> for Leaves<B> {
-    type Step = Self;
-
-    fn unstack(self, steps: usize) -> Vec<Self> {
-        let rows = self.0.into_iter().map(|leaf| {
-            let absent = AnyArray::absent(&leaf.shape()[1..], leaf.dtype());
-            match leaf.into_value() {
-                Some(value) => value.unstack().into_iter().map(AnyArray::present).collect(),
-                None => vec![absent; steps],
-            }
-        });
-        let mut rows: Vec<_> = rows.map(Vec::into_iter).collect();
-        (0..steps).map(|_| Self(rows.iter_mut().filter_map(Iterator::next).collect())).collect()
-    }
+    scan_with(options, &(), step, init, leaves).0
 }

@@ -139,7 +139,7 @@ pub(super) fn traced<B: Backend, T: Tree<B>, O: Tree<B>>(
     let arguments: Vec<_> = leaves
         .iter()
         .filter(|leaf| leaf.present)
-        .map(|leaf| from_traced::<B>(any(recording.input(leaf.path.clone(), leaf.spec.clone()))))
+        .map(|leaf| from_traced::<B>(recording.input(leaf.path.clone(), leaf.spec.clone())))
         .collect();
     let result = f(filled(args, leaves, arguments));
     let leaves = leaves_of(&result);
@@ -226,10 +226,7 @@ pub(super) fn unified(functions: Vec<(Graph, Vec<AnyTensor<Traced>>)>) -> (Vec<G
             let known = captured.iter().position(|y| id(y) == id(x));
             let var = match known {
                 Some(position) => own[position].1,
-                None => {
-                    graph.variables.push(Spec { shape: x.shape(), dtype: x.dtype() });
-                    Var(graph.variables.len() as u32 - 1)
-                }
+                None => graph.add_variable(Spec { shape: x.shape(), dtype: x.dtype() }),
             };
             graph.inputs.push((format!("captured.{i}"), var));
         }

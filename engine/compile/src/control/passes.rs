@@ -158,6 +158,6 @@ fn uses(graph: &Graph, var: Var) -> bool {
 
 /// Adds an unused input.
 pub(super) fn with_unused_input(graph: &mut Graph, spec: Spec) {
-    graph.variables.push(spec);
-    graph.inputs.push(("unused".into(), Var(graph.variables.len() as u32 - 1)));
+    let var = graph.add_variable(spec);
+    graph.inputs.push(("unused".into(), var));
 }

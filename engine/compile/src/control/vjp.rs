@@ -19,7 +19,7 @@ use crate::{
     primitive::Binary,
     sub_graph::{HigherOrder, LazyGraph, SubGraph, is_float, stacked},
     target::{Target, missing},
-    traced::{Recording, any, var_of},
+    traced::Recording,
 };
 
 /// Derivative of an operation.
@@ -59,23 +59,13 @@ pub(super) fn forward<B: Backend>(
     wanted: &Wanted,
     gradients: Option<&Gradients>,
 ) -> (Outcome<B>, Pullback) {
-    let (outcome, rule) = forward_with_rule(op, inputs, wanted, gradients);
-    (outcome, Pullback(rule))
-}
-
-fn forward_with_rule<B: Backend>(
-    op: &HigherOrder,
-    inputs: Vec<AnyTensor<B>>,
-    wanted: &Wanted,
-    gradients: Option<&Gradients>,
-) -> (Outcome<B>, Rule) {
     let device = inputs.first().map(AnyTensor::device).unwrap_or_default();
     let outcome = |outputs: Vec<AnyTensor<B>>, saved: Vec<AnyTensor<B>>| Outcome {
         outputs: outputs.into_iter().map(Some).collect(),
         saved: saved.into_iter().map(Some).collect(),
     };
     let is_wanted = |position: usize| wanted.get(position).is_some();
-    match op {
+    let (outcome, rule) = match op {
         HigherOrder::Cond { branches } => {
             let outputs = apply(&op.with_forward_passes(), inputs.clone(), &device);
             let (branches, flags) = match gradients {
@@ -123,7 +113,8 @@ fn forward_with_rule<B: Backend>(
             (outcome(outputs, saved), Rule::Custom { backward: backward.clone(), outputs: specs, positions })
         }
         HigherOrder::CustomJvp { .. } => unreachable!("its derivative is that of its rule's operations"),
-    }
+    };
+    (outcome, Pullback(rule))
 }
 
 impl Pullback {
@@ -181,7 +172,7 @@ fn at<B: Backend>(positions: &[usize], values: Vec<AnyTensor<B>>) -> Vec<Option<
 fn differentiated(graph: &SubGraph, wanted: &[bool]) -> SubGraph {
     let recording = Recording::start(graph.types);
     let inputs = graph.input_specs();
-    let inputs: Vec<_> = inputs.into_iter().map(|spec| any(recording.input("argument".into(), spec))).collect();
+    let inputs: Vec<_> = inputs.into_iter().map(|spec| recording.input("argument".into(), spec)).collect();
     let is_leaf = |i: usize| wanted[i] && matches!(inputs[i], AnyTensor::Float(_));
     let leaf = |i: usize| AnyArray::present(inputs[i].clone());
     let leaves: Vec<AnyArray<Traced>> = (0..inputs.len()).filter(|i| is_leaf(*i)).map(leaf).collect();
@@ -198,9 +189,9 @@ fn differentiated(graph: &SubGraph, wanted: &[bool]) -> SubGraph {
     };
     let (_, pullback) = vjp::<Traced, _, _, _>(&leaves, run);
     let of_results = graph.output_specs().into_iter().filter(is_float);
-    let grads = of_results.map(|spec| AnyArray::present(any(recording.input("gradient".into(), spec)))).collect();
+    let grads = of_results.map(|spec| AnyArray::present(recording.input("gradient".into(), spec))).collect();
     let grads = pullback(grads).into_iter().filter_map(AnyArray::into_value);
-    let outputs = grads.map(|grad| ("gradient".to_owned(), var_of(grad))).collect();
+    let outputs = grads.map(|grad| ("gradient".to_owned(), grad)).collect();
     match recording.finish(outputs) {
         Ok(graph) => SubGraph::new(graph),
         Err(_) => unreachable!("gradients are computed from the arguments"),
@@ -228,7 +219,7 @@ fn scan_pullback(op: &HigherOrder, body: &SubGraph, flags: &[bool], gradient: &S
 
     let recording = Recording::start(body.types);
     let inputs = |specs: &mut dyn Iterator<Item = Spec>| -> Vec<AnyTensor<Traced>> {
-        specs.map(|spec| any(recording.input("argument".into(), spec))).collect()
+        specs.map(|spec| recording.input("argument".into(), spec)).collect()
     };
     let each = |positions: &[usize]| positions.iter().map(|i| specs[*i].clone()).collect::<Vec<_>>();
     let constants = inputs(&mut specs[..consts].iter().cloned());
@@ -244,7 +235,7 @@ fn scan_pullback(op: &HigherOrder, body: &SubGraph, flags: &[bool], gradient: &S
     let target = Target::<Traced>::new(&device);
     let add = |(sum, grad)| apply_one(&Primitive::Binary(Binary::Add), [sum, grad], &target);
     let sums = sums.into_iter().zip(of_constants).map(add);
-    let outputs = carry.into_iter().chain(sums).chain(results).map(|x| ("gradient".to_owned(), var_of(x))).collect();
+    let outputs = carry.into_iter().chain(sums).chain(results).map(|x| ("gradient".to_owned(), x)).collect();
     let Ok(graph) = recording.finish(outputs) else { unreachable!("gradients are computed from the arguments") };
     let op = HigherOrder::Scan {
         body: SubGraph::new(graph),

@@ -11,7 +11,7 @@ use crate::{
     primitive::{Binary, Reduction, Unary},
     sub_graph::{HigherOrder, SubGraph, is_float},
     target::{Target, missing},
-    traced::{Recording, any, var_of},
+    traced::Recording,
     vmap::{Batched, expanded, move_axis, run_batched},
 };
 
@@ -31,7 +31,7 @@ fn record(
     let recording = Recording::start(graph.types);
     let input = |(spec, batched): (Spec, &bool)| {
         let shape = if *batched { [&[examples], &spec.shape[..]].concat().into() } else { spec.shape };
-        let tensor = any(recording.input("argument".into(), Spec { shape, dtype: spec.dtype }));
+        let tensor = recording.input("argument".into(), Spec { shape, dtype: spec.dtype });
         Batched { tensor, batched: *batched }
     };
     let arguments: Vec<_> = graph.input_specs().into_iter().zip(given).map(input).collect();
@@ -39,7 +39,7 @@ fn record(
     let results = run_batched::<Traced>(graph.program(), arguments.clone(), examples, &device);
     let results = finish(results, &arguments, &Target::new(&device));
     let batched = results.iter().map(|x| x.batched).collect();
-    let outputs = results.into_iter().map(|x| ("result".to_owned(), var_of(x.tensor))).collect();
+    let outputs = results.into_iter().map(|x| ("result".to_owned(), x.tensor)).collect();
     match recording.finish(outputs) {
         Ok(graph) => BatchedGraph { graph: SubGraph::new(graph), batched },
         Err(_) => unreachable!("results are computed from the arguments"),

@@ -19,9 +19,8 @@ use crate::{
     Graph, Traced,
     control::{from_traced, to_traced},
     primitive::{HigherOrder, LazyGraph, SubGraph},
-    target::missing,
     trace::types_of,
-    traced::{Recording, var_of},
+    traced::Recording,
     types::Types,
 };
 
@@ -100,16 +99,11 @@ pub fn custom_jvp<B: Backend, F: CustomJvp>(f: &F, args: F::Args<B>) -> F::Outpu
 }
 
 /// A function with its arguments and results, without their arrays.
+#[derive(Clone)]
 struct Rule<F: CustomJvp> {
     f: F,
     args: Shell<F::Args<Traced>>,
     output: Arc<OnceLock<Shell<F::Output<Traced>>>>,
-}
-
-impl<F: CustomJvp> Clone for Rule<F> {
-    fn clone(&self) -> Self {
-        Self { f: self.f.clone(), args: self.args.clone(), output: self.output.clone() }
-    }
 }
 
 impl<F: CustomJvp> fmt::Debug for Rule<F> {
@@ -152,16 +146,16 @@ impl<F: CustomJvp> Rule<F> {
             })
         });
         let op = HigherOrder::CustomJvp { name: name_of::<F>(), function: SubGraph::new(function), jvp };
-        let mut results = op.run::<Traced>(inputs.into_iter().flatten().map(Some).collect()).into_values().into_iter();
+        let results = op.run::<Traced>(inputs.into_iter().flatten().map(Some).collect()).into_values();
         let Some(output) = self.output.get() else { unreachable!("the function was called") };
-        output.leaves.iter().map(|(.., present)| if *present { results.next().flatten() } else { None }).collect()
+        output.at_leaves(results.into_iter().flatten())
     }
 }
 
 /// Traces a function into a graph.
 fn graph<F>(types: Types, f: impl FnOnce(&Recording) -> Arrays<Traced>) -> Graph {
     let recording = Recording::start(types);
-    let outputs = f(&recording).into_iter().flatten().map(|x| ("result".to_owned(), var_of(x))).collect();
+    let outputs = f(&recording).into_iter().flatten().map(|x| ("result".to_owned(), x)).collect();
     match recording.finish(outputs) {
         Ok(graph) => graph,
         Err(_) => panic!(
@@ -211,11 +205,7 @@ impl<F: CustomJvp> Function for Rule<F> {
             let (outputs, tangents) = self.push(primals, at_leaves(tangents));
             outputs.into_iter().zip(tangents).filter_map(|(y, tangent)| Some((y?, tangent))).collect()
         });
-        let mut results = results.into_iter();
         let Some(output) = self.output.get() else { unreachable!("the function was called") };
-        let leaf = |(_, _, present): &(_, _, bool)| {
-            if *present { Some(results.next().unwrap_or_else(|| missing())) } else { None }
-        };
-        Some(output.leaves.iter().map(leaf).collect())
+        Some(output.at_leaves(results).into_iter().collect())
     }
 }

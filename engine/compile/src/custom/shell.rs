@@ -4,11 +4,7 @@ use grove_backend::{AnyTensor, Backend, ops::Spec};
 use grove_tree::{AnyArray, Path, Tree};
 use std::any::Any;
 
-use crate::{
-    Traced,
-    traced::{Recording, any},
-    words::named,
-};
+use crate::{Traced, traced::Recording, words::named};
 
 /// A tree without its arrays, from which the same tree can be built on any backend.
 #[derive(Clone)]
@@ -50,11 +46,17 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
         self.leaves.iter().map(|(_, spec, present)| *present && spec.dtype.is_float()).collect()
     }
 
+    /// Places values at the present leaves.
+    pub(super) fn at_leaves<B: Backend>(&self, values: impl IntoIterator<Item = AnyTensor<B>>) -> Arrays<B> {
+        let mut values = values.into_iter();
+        self.leaves.iter().map(|(.., present)| if *present { values.next() } else { None }).collect()
+    }
+
     /// Creates inputs of a trace for the present leaves for which `wanted` is true.
     pub(super) fn arguments(&self, recording: &Recording, wanted: &[bool]) -> Arrays<Traced> {
         let pairs = self.leaves.iter().zip(wanted);
         let argument = |((path, spec, present), wanted): (&(String, Spec, bool), &bool)| {
-            (*present && *wanted).then(|| any(recording.input(path.clone(), spec.clone())))
+            (*present && *wanted).then(|| recording.input(path.clone(), spec.clone()))
         };
         pairs.map(argument).collect()
     }

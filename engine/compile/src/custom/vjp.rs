@@ -20,7 +20,7 @@ use crate::{
     control::{from_traced, to_traced},
     primitive::{HigherOrder, LazyGraph, SubGraph},
     trace::types_of,
-    traced::{Recording, var_of},
+    traced::Recording,
     types::Types,
 };
 
@@ -98,6 +98,7 @@ pub fn custom_vjp<B: Backend, F: CustomVjp>(f: &F, args: F::Args<B>) -> F::Outpu
 }
 
 /// A function with its arguments and results, without their arrays.
+#[derive(Clone)]
 struct Rule<F: CustomVjp> {
     f: F,
     args: Shell<F::Args<Traced>>,
@@ -105,28 +106,12 @@ struct Rule<F: CustomVjp> {
 }
 
 /// The derivative of a [`Rule`].
+#[derive(Clone)]
 struct Backward<F: CustomVjp> {
     f: F,
     args: Shell<F::Args<Traced>>,
     output: Shell<F::Output<Traced>>,
     residuals: Shell<F::Residuals<Traced>>,
-}
-
-impl<F: CustomVjp> Clone for Rule<F> {
-    fn clone(&self) -> Self {
-        Self { f: self.f.clone(), args: self.args.clone(), output: self.output.clone() }
-    }
-}
-
-impl<F: CustomVjp> Clone for Backward<F> {
-    fn clone(&self) -> Self {
-        Self {
-            f: self.f.clone(),
-            args: self.args.clone(),
-            output: self.output.clone(),
-            residuals: self.residuals.clone(),
-        }
-    }
 }
 
 impl<F: CustomVjp> fmt::Debug for Rule<F> {
@@ -158,7 +143,7 @@ impl<F: CustomVjp> Rule<F> {
         let all_leaves = vec![true; self.args.leaves.len()];
         let (outputs, saved, backward) = self.call(self.args.arguments(&recording, &all_leaves));
         let count = outputs.iter().flatten().count();
-        let named = outputs.into_iter().chain(saved).flatten().map(|x| ("result".to_owned(), var_of(x)));
+        let named = outputs.into_iter().chain(saved).flatten().map(|x| ("result".to_owned(), x));
         let Ok(forward) = recording.finish(named.collect()) else {
             panic!(
                 "`{}` returns an array of a different trace than its arguments: pass all arrays as arguments",
@@ -177,13 +162,7 @@ impl<F: CustomVjp> Rule<F> {
             }),
         };
         let given = inputs.into_iter().flatten().map(Some).collect();
-        let mut results = op.run::<Traced>(given).into_values().into_iter();
-        backward
-            .output
-            .leaves
-            .iter()
-            .map(|(.., present)| if *present { results.next().flatten() } else { None })
-            .collect()
+        backward.output.at_leaves(op.run::<Traced>(given).into_values().into_iter().flatten())
     }
 }
 
@@ -203,7 +182,7 @@ impl<F: CustomVjp> Backward<F> {
         let saved = self.residuals.arguments(&recording, &vec![true; self.residuals.leaves.len()]);
         let grads = self.output.arguments(&recording, &self.output.floats());
         let grads = self.pull::<Traced>(saved, grads);
-        let outputs = grads.into_iter().flatten().map(|x| ("gradient".to_owned(), var_of(x))).collect();
+        let outputs = grads.into_iter().flatten().map(|x| ("gradient".to_owned(), x)).collect();
         match recording.finish(outputs) {
             Ok(graph) => graph,
             Err(_) => panic!(

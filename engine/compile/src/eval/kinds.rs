@@ -1,13 +1,17 @@
-//! Operations on arrays of any kind.
+//! Operations with one result, on arrays of any kind.
 
-use burn::tensor::{DType, Scalar, Slice, TensorMetadata};
+use burn::tensor::{DType, Scalar, Shape, TensorMetadata};
 use grove_backend::{
     Backend,
     ops::{self, AnyTensor, Values},
 };
 
-use super::{boolean, int, kind, shape};
-use crate::{primitive::Reduction, target::Target};
+use super::{boolean, int, kind};
+use crate::{
+    Primitive, control,
+    primitive::Reduction,
+    target::{Target, missing},
+};
 
 /// Applies the Burn function for the kind of a value.
 macro_rules! by_kind {
@@ -32,7 +36,152 @@ macro_rules! by_kinds {
     };
 }
 
-pub(super) fn reduce<B: Backend>(op: Reduction, x: AnyTensor<B>, axis: Option<usize>) -> AnyTensor<B> {
+/// Applies the Burn function for the kind of a value that is not boolean.
+macro_rules! by_number {
+    ($name:literal, $value:expr, $x:ident => $float:expr, $int:expr) => {
+        match $value {
+            AnyTensor::Float($x) => AnyTensor::Float($float),
+            AnyTensor::Int($x) => AnyTensor::Int($int),
+            x => undefined($name, &x),
+        }
+    };
+}
+
+/// Computes indices by the Burn function for the kind of a value that is not boolean.
+macro_rules! indices {
+    ($name:literal, $value:expr, $x:ident => $float:expr, $int:expr) => {
+        AnyTensor::Int(match $value {
+            AnyTensor::Float($x) => $float,
+            AnyTensor::Int($x) => $int,
+            x => undefined($name, &x),
+        })
+    };
+}
+
+pub(super) fn undefined<B: Backend>(name: &str, x: &AnyTensor<B>) -> ! {
+    panic!("{name} is not defined for {}", kind(x))
+}
+
+/// Computes an operation.
+pub(super) fn apply<B: Backend>(
+    primitive: &Primitive,
+    inputs: Vec<AnyTensor<B>>,
+    target: &Target<'_, B>,
+) -> AnyTensor<B> {
+    if let Primitive::Concatenate(axis) = primitive {
+        return AnyTensor::cat(inputs, *axis);
+    }
+    let mut inputs = inputs.into_iter();
+    let mut next = || inputs.next().unwrap_or_else(|| missing());
+    let index = || target.int(DType::I64);
+    match primitive {
+        Primitive::Unary(op) => op.evaluate(next(), target),
+        Primitive::Binary(op) => op.evaluate(next(), next(), target),
+        Primitive::BinaryScalar(op, number) => op.evaluate_scalar(next(), (*number).into(), target),
+        Primitive::Reduce(op, axis) => reduce(*op, next(), *axis),
+        Primitive::Cumulative(op, axis) => cumulative(*op, next(), *axis),
+        Primitive::Argmax(axis) => {
+            indices!("argmax", next(), x => B::float_argmax(x, *axis, index()), B::int_argmax(x, *axis))
+        }
+        Primitive::Argmin(axis) => {
+            indices!("argmin", next(), x => B::float_argmin(x, *axis, index()), B::int_argmin(x, *axis))
+        }
+        Primitive::ArgTopK(axis, k) => {
+            indices!("arg_top_k", next(), x => B::argtopk(x, *axis, *k, index()), B::int_argtopk(x, *axis, *k))
+        }
+        Primitive::TopK(axis, k) => {
+            by_number!("top_k", next(), x => B::float_topk(x, *axis, *k), B::int_topk(x, *axis, *k))
+        }
+        Primitive::Clamp(min, max) => {
+            let (min, max) = ((*min).into(), (*max).into());
+            by_number!("clamp", next(), x => B::float_clamp(x, min, max), B::int_clamp(x, min, max))
+        }
+        Primitive::Where => {
+            let (x, mask, y) = (next(), boolean(next()), next());
+            by_kinds!(x, y, (x, y) =>
+                B::float_mask_where(x, mask, y),
+                B::int_mask_where(x, mask, y),
+                B::bool_mask_where(x, mask, y))
+        }
+        Primitive::MaskFill(value) => {
+            let (x, mask, value) = (next(), boolean(next()), (*value).into());
+            by_kind!(x, x =>
+                B::float_mask_fill(x, mask, value),
+                B::int_mask_fill(x, mask, value),
+                B::bool_mask_fill(x, mask, value))
+        }
+        Primitive::Reshape(shape) => next().reshape(shape.clone()),
+        Primitive::SwapAxes(a, b) => {
+            by_kind!(next(), x => B::float_swap_dims(x, *a, *b), B::int_swap_dims(x, *a, *b), B::bool_swap_dims(x, *a, *b))
+        }
+        Primitive::Transpose(axes) => next().permute(axes),
+        Primitive::Flip(axes) => {
+            by_kind!(next(), x => B::float_flip(x, axes), B::int_flip(x, axes), B::bool_flip(x, axes))
+        }
+        Primitive::BroadcastTo(sizes) => {
+            let shape = Shape::from(sizes.clone());
+            by_kind!(next(), x => B::float_expand(x, shape), B::int_expand(x, shape), B::bool_expand(x, shape))
+        }
+        Primitive::Unfold(axis, size, step) => by_kind!(next(), x =>
+            B::float_unfold(x, *axis, *size, *step),
+            B::int_unfold(x, *axis, *size, *step),
+            B::bool_unfold(x, *axis, *size, *step)),
+        Primitive::Slice(ranges) => {
+            by_kind!(next(), x => B::float_slice(x, ranges), B::int_slice(x, ranges), B::bool_slice(x, ranges))
+        }
+        Primitive::UpdateSlice(ranges) => by_kinds!(next(), next(), (x, part) =>
+            B::float_slice_assign(x, ranges, part),
+            B::int_slice_assign(x, ranges, part),
+            B::bool_slice_assign(x, ranges, part)),
+        Primitive::Take(axis) => {
+            let (x, indices) = (next(), int(next()));
+            by_kind!(x, x =>
+                B::float_select(x, *axis, indices),
+                B::int_select(x, *axis, indices),
+                B::bool_select(x, *axis, indices))
+        }
+        Primitive::TakeAdd(axis) => {
+            let (x, indices, part) = (addable(next()), int(addable(next())), addable(next()));
+            by_kinds!(x, part, (x, part) =>
+                B::float_select_add(x, *axis, indices, part),
+                B::int_select_add(x, *axis, indices, part),
+                B::bool_select_or(x, *axis, indices, part))
+        }
+        Primitive::Gather(axis) => {
+            let (x, indices) = (next(), int(next()));
+            by_kind!(x, x =>
+                B::float_gather(*axis, x, indices),
+                B::int_gather(*axis, x, indices),
+                B::bool_gather(*axis, x, indices))
+        }
+        Primitive::ScatterAdd(axis) => {
+            let (x, indices, part) = (addable(next()), int(addable(next())), addable(next()));
+            by_kinds!(x, part, (x, part) =>
+                B::float_scatter_add(*axis, x, indices, part),
+                B::int_scatter_add(*axis, x, indices, part),
+                B::bool_scatter_or(*axis, x, indices, part))
+        }
+        Primitive::Repeat(axis, times) => by_kind!(next(), x =>
+            B::float_repeat_dim(x, *axis, *times),
+            B::int_repeat_dim(x, *axis, *times),
+            B::bool_repeat_dim(x, *axis, *times)),
+        Primitive::Convert(dtype) => convert(next(), *dtype, target),
+        Primitive::Full(shape, dtype, value) => full(shape, *dtype, (*value).into(), target),
+        Primitive::MatMul => matmul(next(), next()),
+        Primitive::StopGradient => control::stopped(next()),
+        Primitive::DebugPrint(name) => control::printed(name, next()),
+        Primitive::Concatenate(_)
+        | Primitive::MaxWithIndices(_)
+        | Primitive::MinWithIndices(_)
+        | Primitive::Module(_)
+        | Primitive::Grove(_)
+        | Primitive::WithKey(_)
+        | Primitive::Fused(_)
+        | Primitive::HigherOrder(_) => unreachable!("`{}` is not computed here", primitive.name()),
+    }
+}
+
+fn reduce<B: Backend>(op: Reduction, x: AnyTensor<B>, axis: Option<usize>) -> AnyTensor<B> {
     match (x, axis) {
         (AnyTensor::Float(x), None) => match op {
             Reduction::Sum => AnyTensor::Float(B::float_sum(x)),
@@ -72,7 +221,7 @@ pub(super) fn reduce<B: Backend>(op: Reduction, x: AnyTensor<B>, axis: Option<us
     }
 }
 
-pub(super) fn cumulative<B: Backend>(op: Reduction, x: AnyTensor<B>, axis: usize) -> AnyTensor<B> {
+fn cumulative<B: Backend>(op: Reduction, x: AnyTensor<B>, axis: usize) -> AnyTensor<B> {
     match (op, x) {
         (Reduction::Sum, AnyTensor::Float(x)) => AnyTensor::Float(B::float_cumsum(x, axis)),
         (Reduction::Prod, AnyTensor::Float(x)) => AnyTensor::Float(B::float_cumprod(x, axis)),
@@ -86,135 +235,6 @@ pub(super) fn cumulative<B: Backend>(op: Reduction, x: AnyTensor<B>, axis: usize
     }
 }
 
-fn numeric<B: Backend>(name: &str, x: &AnyTensor<B>) -> ! {
-    panic!("{name} is not defined for {}", kind(x))
-}
-
-pub(super) fn argmax<B: Backend>(x: AnyTensor<B>, axis: usize, target: &Target<'_, B>) -> AnyTensor<B> {
-    AnyTensor::Int(match x {
-        AnyTensor::Float(x) => B::float_argmax(x, axis, target.int(DType::I64)),
-        AnyTensor::Int(x) => B::int_argmax(x, axis),
-        x => numeric("argmax", &x),
-    })
-}
-
-pub(super) fn argmin<B: Backend>(x: AnyTensor<B>, axis: usize, target: &Target<'_, B>) -> AnyTensor<B> {
-    AnyTensor::Int(match x {
-        AnyTensor::Float(x) => B::float_argmin(x, axis, target.int(DType::I64)),
-        AnyTensor::Int(x) => B::int_argmin(x, axis),
-        x => numeric("argmin", &x),
-    })
-}
-
-pub(super) fn top_k<B: Backend>(x: AnyTensor<B>, axis: usize, k: usize) -> AnyTensor<B> {
-    match x {
-        AnyTensor::Float(x) => AnyTensor::Float(B::float_topk(x, axis, k)),
-        AnyTensor::Int(x) => AnyTensor::Int(B::int_topk(x, axis, k)),
-        x => numeric("top_k", &x),
-    }
-}
-
-pub(super) fn arg_top_k<B: Backend>(x: AnyTensor<B>, axis: usize, k: usize, target: &Target<'_, B>) -> AnyTensor<B> {
-    AnyTensor::Int(match x {
-        AnyTensor::Float(x) => B::argtopk(x, axis, k, target.int(DType::I64)),
-        AnyTensor::Int(x) => B::int_argtopk(x, axis, k),
-        x => numeric("arg_top_k", &x),
-    })
-}
-
-pub(super) fn max_with_indices<B: Backend>(
-    x: AnyTensor<B>,
-    axis: usize,
-    target: &Target<'_, B>,
-) -> Vec<Option<AnyTensor<B>>> {
-    let (values, indices) = match x {
-        AnyTensor::Float(x) => {
-            let (values, indices) = B::float_max_dim_with_indices(x, axis, target.int(DType::I64));
-            (AnyTensor::Float(values), indices)
-        }
-        AnyTensor::Int(x) => {
-            let (values, indices) = B::int_max_dim_with_indices(x, axis);
-            (AnyTensor::Int(values), indices)
-        }
-        x => numeric("max_with_indices", &x),
-    };
-    vec![Some(values), Some(AnyTensor::Int(indices))]
-}
-
-pub(super) fn min_with_indices<B: Backend>(
-    x: AnyTensor<B>,
-    axis: usize,
-    target: &Target<'_, B>,
-) -> Vec<Option<AnyTensor<B>>> {
-    let (values, indices) = match x {
-        AnyTensor::Float(x) => {
-            let (values, indices) = B::float_min_dim_with_indices(x, axis, target.int(DType::I64));
-            (AnyTensor::Float(values), indices)
-        }
-        AnyTensor::Int(x) => {
-            let (values, indices) = B::int_min_dim_with_indices(x, axis);
-            (AnyTensor::Int(values), indices)
-        }
-        x => numeric("min_with_indices", &x),
-    };
-    vec![Some(values), Some(AnyTensor::Int(indices))]
-}
-
-pub(super) fn clamp<B: Backend>(x: AnyTensor<B>, min: Scalar, max: Scalar) -> AnyTensor<B> {
-    match x {
-        AnyTensor::Float(x) => AnyTensor::Float(B::float_clamp(x, min, max)),
-        AnyTensor::Int(x) => AnyTensor::Int(B::int_clamp(x, min, max)),
-        x => numeric("clamp", &x),
-    }
-}
-
-/// Returns `y` where the mask is true, `x` elsewhere.
-pub(super) fn select<B: Backend>(x: AnyTensor<B>, mask: AnyTensor<B>, y: AnyTensor<B>) -> AnyTensor<B> {
-    let mask = boolean(mask);
-    by_kinds!(x, y, (x, y) => B::float_mask_where(x, mask, y), B::int_mask_where(x, mask, y), B::bool_mask_where(x, mask, y))
-}
-
-pub(super) fn mask_fill<B: Backend>(x: AnyTensor<B>, mask: AnyTensor<B>, value: Scalar) -> AnyTensor<B> {
-    let mask = boolean(mask);
-    by_kind!(x, x => B::float_mask_fill(x, mask, value), B::int_mask_fill(x, mask, value), B::bool_mask_fill(x, mask, value))
-}
-
-pub(super) fn swap_axes<B: Backend>(x: AnyTensor<B>, a: usize, b: usize) -> AnyTensor<B> {
-    by_kind!(x, x => B::float_swap_dims(x, a, b), B::int_swap_dims(x, a, b), B::bool_swap_dims(x, a, b))
-}
-
-pub(super) fn flip<B: Backend>(x: AnyTensor<B>, axes: &[usize]) -> AnyTensor<B> {
-    by_kind!(x, x => B::float_flip(x, axes), B::int_flip(x, axes), B::bool_flip(x, axes))
-}
-
-pub(super) fn broadcast_to<B: Backend>(x: AnyTensor<B>, sizes: &[usize]) -> AnyTensor<B> {
-    let shape = shape(sizes);
-    by_kind!(x, x => B::float_expand(x, shape), B::int_expand(x, shape), B::bool_expand(x, shape))
-}
-
-pub(super) fn unfold<B: Backend>(x: AnyTensor<B>, axis: usize, size: usize, step: usize) -> AnyTensor<B> {
-    by_kind!(x, x =>
-        B::float_unfold(x, axis, size, step),
-        B::int_unfold(x, axis, size, step),
-        B::bool_unfold(x, axis, size, step))
-}
-
-pub(super) fn slice<B: Backend>(x: AnyTensor<B>, ranges: &[Slice]) -> AnyTensor<B> {
-    by_kind!(x, x => B::float_slice(x, ranges), B::int_slice(x, ranges), B::bool_slice(x, ranges))
-}
-
-pub(super) fn update_slice<B: Backend>(x: AnyTensor<B>, part: AnyTensor<B>, ranges: &[Slice]) -> AnyTensor<B> {
-    by_kinds!(x, part, (x, part) =>
-        B::float_slice_assign(x, ranges, part),
-        B::int_slice_assign(x, ranges, part),
-        B::bool_slice_assign(x, ranges, part))
-}
-
-pub(super) fn take<B: Backend>(x: AnyTensor<B>, indices: AnyTensor<B>, axis: usize) -> AnyTensor<B> {
-    let indices = int(indices);
-    by_kind!(x, x => B::float_select(x, axis, indices), B::int_select(x, axis, indices), B::bool_select(x, axis, indices))
-}
-
 /// Returns an array that additions at indices accept. candle's reshape copies an array that is not contiguous.
 fn addable<B: Backend>(x: AnyTensor<B>) -> AnyTensor<B> {
     if B::ADDS_VIEWS {
@@ -224,44 +244,7 @@ fn addable<B: Backend>(x: AnyTensor<B>) -> AnyTensor<B> {
     by_kind!(x, x => B::float_reshape(x, shape), B::int_reshape(x, shape), B::bool_reshape(x, shape))
 }
 
-pub(super) fn take_add<B: Backend>(
-    x: AnyTensor<B>,
-    indices: AnyTensor<B>,
-    part: AnyTensor<B>,
-    axis: usize,
-) -> AnyTensor<B> {
-    let [x, indices, part] = [x, indices, part].map(addable);
-    let indices = int(indices);
-    by_kinds!(x, part, (x, part) =>
-        B::float_select_add(x, axis, indices, part),
-        B::int_select_add(x, axis, indices, part),
-        B::bool_select_or(x, axis, indices, part))
-}
-
-pub(super) fn gather<B: Backend>(x: AnyTensor<B>, indices: AnyTensor<B>, axis: usize) -> AnyTensor<B> {
-    let indices = int(indices);
-    by_kind!(x, x => B::float_gather(axis, x, indices), B::int_gather(axis, x, indices), B::bool_gather(axis, x, indices))
-}
-
-pub(super) fn scatter_add<B: Backend>(
-    x: AnyTensor<B>,
-    indices: AnyTensor<B>,
-    part: AnyTensor<B>,
-    axis: usize,
-) -> AnyTensor<B> {
-    let [x, indices, part] = [x, indices, part].map(addable);
-    let indices = int(indices);
-    by_kinds!(x, part, (x, part) =>
-        B::float_scatter_add(axis, x, indices, part),
-        B::int_scatter_add(axis, x, indices, part),
-        B::bool_scatter_or(axis, x, indices, part))
-}
-
-pub(super) fn repeat<B: Backend>(x: AnyTensor<B>, axis: usize, times: usize) -> AnyTensor<B> {
-    by_kind!(x, x => B::float_repeat_dim(x, axis, times), B::int_repeat_dim(x, axis, times), B::bool_repeat_dim(x, axis, times))
-}
-
-pub(super) fn convert<B: Backend>(x: AnyTensor<B>, dtype: DType, target: &Target<'_, B>) -> AnyTensor<B> {
+fn convert<B: Backend>(x: AnyTensor<B>, dtype: DType, target: &Target<'_, B>) -> AnyTensor<B> {
     match (x, dtype) {
         (AnyTensor::Float(x), dtype) if dtype.is_float() => AnyTensor::Float(B::float_cast(x, target.float(dtype))),
         (AnyTensor::Int(x), dtype) if dtype.is_float() => AnyTensor::Float(B::int_into_float(x, target.float(dtype))),
@@ -274,8 +257,8 @@ pub(super) fn convert<B: Backend>(x: AnyTensor<B>, dtype: DType, target: &Target
     }
 }
 
-pub(super) fn full<B: Backend>(sizes: &[usize], dtype: DType, value: Scalar, target: &Target<'_, B>) -> AnyTensor<B> {
-    let (shape, device) = (shape(sizes), target.device);
+fn full<B: Backend>(sizes: &[usize], dtype: DType, value: Scalar, target: &Target<'_, B>) -> AnyTensor<B> {
+    let (shape, device) = (Shape::from(sizes.to_vec()), target.device);
     match dtype {
         dtype if dtype.is_float() => AnyTensor::Float(B::float_full(shape, value, device, target.float(dtype))),
         DType::Bool(_) if value.elem::<bool>() => AnyTensor::Bool(B::bool_ones(shape, device, target.boolean())),
@@ -284,7 +267,7 @@ pub(super) fn full<B: Backend>(sizes: &[usize], dtype: DType, value: Scalar, tar
     }
 }
 
-pub(super) fn matmul<B: Backend>(a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
+fn matmul<B: Backend>(a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
     match (a, b) {
         // grove's own product keeps full precision on GPUs and avoids broken kernels.
         (AnyTensor::Float(a), AnyTensor::Float(b)) if B::BROKEN_FUSED_GEMV => {

@@ -1,11 +1,14 @@
 //! Running graphs on a backend, equation by equation.
 
-mod elementwise;
 mod graph;
 mod kinds;
 mod modules;
 
-use burn::tensor::{DType, Shape, Tensor, TensorMetadata, backend::BackendTypes};
+use burn::tensor::{
+    DType, Tensor, TensorMetadata,
+    backend::BackendTypes,
+    ops::{BoolTensor, FloatTensor, IntTensor},
+};
 use burn_backend::backend::{Device, DeviceId};
 use grove_backend::{
     Backend,
@@ -250,71 +253,41 @@ pub(crate) fn apply<B: Backend>(
     outputs: usize,
     target: &Target<'_, B>,
 ) -> Vec<Option<AnyTensor<B>>> {
-    if let Primitive::Grove(call) = primitive {
-        return grove(call, inputs, target.device, outputs);
-    }
-    if let Primitive::WithKey(call) = primitive {
-        let (call, inputs) = with_key(call, inputs);
-        return grove(&call, inputs, target.device, outputs);
-    }
-    let count = inputs.len();
-    let mut inputs: Vec<AnyTensor<B>> = inputs.into_iter().map(|x| x.unwrap_or_else(|| missing())).collect();
-    let mut next = {
-        inputs.reverse();
-        move || inputs.pop().unwrap_or_else(|| missing())
-    };
-    let one = |value| vec![Some(value)];
     match primitive {
-        Primitive::Unary(op) => one(elementwise::unary(*op, next(), target)),
-        Primitive::Binary(op) => one(elementwise::binary(*op, next(), next(), target)),
-        Primitive::BinaryScalar(op, number) => one(elementwise::scalar(*op, next(), (*number).into(), target)),
-        Primitive::Reduce(op, axis) => one(kinds::reduce(*op, next(), *axis)),
-        Primitive::Cumulative(op, axis) => one(kinds::cumulative(*op, next(), *axis)),
-        Primitive::Argmax(axis) => one(kinds::argmax(next(), *axis, target)),
-        Primitive::Argmin(axis) => one(kinds::argmin(next(), *axis, target)),
-        Primitive::TopK(axis, k) => one(kinds::top_k(next(), *axis, *k)),
-        Primitive::ArgTopK(axis, k) => one(kinds::arg_top_k(next(), *axis, *k, target)),
-        Primitive::MaxWithIndices(axis) => kinds::max_with_indices(next(), *axis, target),
-        Primitive::MinWithIndices(axis) => kinds::min_with_indices(next(), *axis, target),
-        Primitive::Clamp(min, max) => one(kinds::clamp(next(), (*min).into(), (*max).into())),
-        Primitive::Where => one(kinds::select(next(), next(), next())),
-        Primitive::MaskFill(value) => one(kinds::mask_fill(next(), next(), (*value).into())),
-        Primitive::Reshape(shape) => one(next().reshape(shape.clone())),
-        Primitive::SwapAxes(a, b) => one(kinds::swap_axes(next(), *a, *b)),
-        Primitive::Transpose(axes) => one(next().permute(axes)),
-        Primitive::Flip(axes) => one(kinds::flip(next(), axes)),
-        Primitive::BroadcastTo(shape) => one(kinds::broadcast_to(next(), shape)),
-        Primitive::Unfold(axis, size, step) => one(kinds::unfold(next(), *axis, *size, *step)),
-        Primitive::Slice(ranges) => one(kinds::slice(next(), ranges)),
-        Primitive::UpdateSlice(ranges) => one(kinds::update_slice(next(), next(), ranges)),
-        Primitive::Take(axis) => one(kinds::take(next(), next(), *axis)),
-        Primitive::TakeAdd(axis) => one(kinds::take_add(next(), next(), next(), *axis)),
-        Primitive::Gather(axis) => one(kinds::gather(next(), next(), *axis)),
-        Primitive::ScatterAdd(axis) => one(kinds::scatter_add(next(), next(), next(), *axis)),
-        Primitive::Repeat(axis, times) => one(kinds::repeat(next(), *axis, *times)),
-        Primitive::Concatenate(axis) => {
-            let parts = (0..count).map(|_| next()).collect();
-            one(AnyTensor::cat(parts, *axis))
+        Primitive::Grove(call) => return grove(call, inputs, target.device, outputs),
+        Primitive::WithKey(call) => {
+            let (call, inputs) = with_key(call, inputs);
+            return grove(&call, inputs, target.device, outputs);
         }
-        Primitive::Convert(dtype) => one(kinds::convert(next(), *dtype, target)),
-        Primitive::Full(shape, dtype, value) => one(kinds::full(shape, *dtype, (*value).into(), target)),
-        Primitive::MatMul => one(kinds::matmul(next(), next())),
-        Primitive::Module(module) => {
-            let inputs = (0..count).map(|_| next()).collect();
-            modules::run(module, inputs, outputs)
-        }
-        Primitive::StopGradient => one(control::stopped(next())),
-        Primitive::DebugPrint(name) => one(control::printed(name, next())),
-        Primitive::Fused(fused) => {
-            let inputs = (0..count).map(|_| next()).collect();
-            B::run_chain(&fused.chain, inputs, &fused.shapes).into_iter().map(Some).collect()
-        }
-        Primitive::HigherOrder(op) => {
-            let inputs = (0..count).map(|_| next()).collect();
-            control::apply(op, inputs, target.device).into_iter().map(Some).collect()
-        }
-        Primitive::Grove(_) | Primitive::WithKey(_) => missing(),
+        _ => {}
     }
+    let mut inputs: Vec<AnyTensor<B>> = inputs.into_iter().map(|x| x.unwrap_or_else(|| missing())).collect();
+    let mut last = || inputs.pop().unwrap_or_else(|| missing());
+    let index = || target.int(DType::I64);
+    match primitive {
+        Primitive::MaxWithIndices(axis) => match last() {
+            AnyTensor::Float(x) => pair(B::float_max_dim_with_indices(x, *axis, index()), AnyTensor::Float),
+            AnyTensor::Int(x) => pair(B::int_max_dim_with_indices(x, *axis), AnyTensor::Int),
+            x => kinds::undefined("max_with_indices", &x),
+        },
+        Primitive::MinWithIndices(axis) => match last() {
+            AnyTensor::Float(x) => pair(B::float_min_dim_with_indices(x, *axis, index()), AnyTensor::Float),
+            AnyTensor::Int(x) => pair(B::int_min_dim_with_indices(x, *axis), AnyTensor::Int),
+            x => kinds::undefined("min_with_indices", &x),
+        },
+        Primitive::Module(module) => modules::run(module, inputs, outputs),
+        Primitive::Fused(fused) => B::run_chain(&fused.chain, inputs, &fused.shapes).into_iter().map(Some).collect(),
+        Primitive::HigherOrder(op) => control::apply(op, inputs, target.device).into_iter().map(Some).collect(),
+        primitive => vec![Some(kinds::apply(primitive, inputs, target))],
+    }
+}
+
+/// Returns values and their indices.
+fn pair<B: Backend, T>(
+    (values, indices): (T, IntTensor<B>),
+    any: impl FnOnce(T) -> AnyTensor<B>,
+) -> Vec<Option<AnyTensor<B>>> {
+    vec![Some(any(values)), Some(AnyTensor::Int(indices))]
 }
 
 /// Computes one operation with one output.
@@ -369,13 +342,8 @@ fn grove<B: Backend>(
     outputs
 }
 
-/// Converts sizes to a shape.
-fn shape(sizes: &[usize]) -> Shape {
-    Shape::from(sizes.to_vec())
-}
-
 /// Returns the floating-point tensor of a value.
-fn float<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::FloatTensor<B> {
+fn float<B: Backend>(value: AnyTensor<B>) -> FloatTensor<B> {
     match value {
         AnyTensor::Float(x) => x,
         other => panic!("the graph has {} where a floating-point array is expected", kind(&other)),
@@ -383,7 +351,7 @@ fn float<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::FloatTensor<B> {
 }
 
 /// Returns the integer tensor of a value.
-fn int<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::IntTensor<B> {
+fn int<B: Backend>(value: AnyTensor<B>) -> IntTensor<B> {
     match value {
         AnyTensor::Int(x) => x,
         other => panic!("the graph has {} where an integer array is expected", kind(&other)),
@@ -391,14 +359,15 @@ fn int<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::IntTensor<B> {
 }
 
 /// Returns the boolean tensor of a value.
-fn boolean<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::BoolTensor<B> {
+fn boolean<B: Backend>(value: AnyTensor<B>) -> BoolTensor<B> {
     match value {
         AnyTensor::Bool(x) => x,
         other => panic!("the graph has {} where a boolean array is expected", kind(&other)),
     }
 }
 
-fn kind<B: Backend>(value: &AnyTensor<B>) -> String {
+/// Describes the kind and the shape of a value.
+pub(crate) fn kind<B: Backend>(value: &AnyTensor<B>) -> String {
     match value {
         AnyTensor::Float(x) => format!("floating-point values {:?}", &x.shape()[..]),
         AnyTensor::Int(x) => format!("integers {:?}", &x.shape()[..]),

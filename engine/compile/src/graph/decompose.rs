@@ -7,13 +7,7 @@ use grove_backend::{
 use std::collections::{HashMap, HashSet};
 
 use super::{Equation, Graph, Var};
-use crate::{
-    Primitive, Traced,
-    eval::with_key,
-    sub_graph::HigherOrder,
-    traced::{Recording, any, var_of},
-    types::Types,
-};
+use crate::{Primitive, Traced, eval::with_key, sub_graph::HigherOrder, traced::Recording, types::Types};
 
 impl Graph {
     /// Returns the graph with grove's own operations replaced by compositions of Burn's operations. Dropout, random numbers,
@@ -147,7 +141,7 @@ fn composition(
     whole: fn(&Call) -> bool,
 ) -> Graph {
     let recording = Recording::start(types);
-    let input = |(i, spec): (usize, Option<Spec>)| spec.map(|spec| any(recording.input(i.to_string(), spec)));
+    let input = |(i, spec): (usize, Option<Spec>)| spec.map(|spec| recording.input(i.to_string(), spec));
     let values: Vec<Option<AnyTensor<Traced>>> = inputs.into_iter().enumerate().map(input).collect();
     let (call, mut values) = match primitive {
         Primitive::WithKey(_) => with_key(call, values),
@@ -171,7 +165,7 @@ fn composition(
             operation.compose_vjp(values.into_iter().collect(), grads.into_iter().collect(), wanted).into_values()
         }
     };
-    let named = results.into_iter().enumerate().filter_map(|(i, x)| Some((i.to_string(), var_of(x?))));
+    let named = results.into_iter().enumerate().filter_map(|(i, x)| Some((i.to_string(), x?)));
     match recording.finish(named.collect()) {
         // A composition may contain other operations of grove.
         Ok(graph) => graph.decomposed_except(whole),

@@ -19,7 +19,7 @@ pub(super) enum Type {
 }
 
 /// Returns an error with the text of the rule if the rule does not hold.
-pub(super) fn require(holds: bool, rule: impl Into<String>) -> Result<(), String> {
+pub(crate) fn require(holds: bool, rule: impl Into<String>) -> Result<(), String> {
     if holds { Ok(()) } else { Err(rule.into()) }
 }
 

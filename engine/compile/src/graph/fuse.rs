@@ -4,7 +4,7 @@ use burn::tensor::{DType, Scalar, Shape};
 use burn_ir::ScalarIr;
 use grove_backend::ops::{
     Call, GeluApproximation, Operation, Spec,
-    chain::{Access, Chain, Map, Pair, Step, Sum},
+    chain::{Access, Chain, Map, Step, Sum},
 };
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use super::{Equation, Graph, Var};
 use crate::{
     Primitive,
     fused::Fused,
-    primitive::{Binary, Reduction, Unary},
+    primitive::{Binary, Reduction},
 };
 
 /// Minimum length of a row for which its sum is fused.
@@ -146,7 +146,7 @@ impl Graph {
             let number = match self.dtype(var) {
                 DType::F32 => var,
                 _ => {
-                    let number = self.fresh(float(&self.shape(var).clone()));
+                    let number = self.add_variable(float(&self.shape(var).clone()));
                     let (primitive, inputs) = (Primitive::Convert(DType::F32), vec![Some(var)]);
                     self.equations.push(Equation { primitive, inputs, outputs: vec![Some(number)] });
                     number
@@ -171,7 +171,7 @@ impl Graph {
             match self.dtype(var) {
                 DType::F32 => results.push(Some(var)),
                 _ => {
-                    let number = self.fresh(float(&shape));
+                    let number = self.add_variable(float(&shape));
                     results.push(Some(number));
                     conditions.push(Equation {
                         primitive: Primitive::BinaryScalar(Binary::Gt, ScalarIr::Float(0.5)),
@@ -198,11 +198,6 @@ impl Graph {
         let divisor = if op == Reduction::Mean { row as f32 } else { 1.0 };
         let fits = trailing && row >= MIN_ROW && self.dtype(*x) == DType::F32 && self.dtype(*y) == DType::F32;
         fits.then_some(RowSums { x: *x, y: *y, row, divisor })
-    }
-
-    fn fresh(&mut self, spec: Spec) -> Var {
-        self.variables.push(spec);
-        Var(self.variables.len() as u32 - 1)
     }
 
     /// Returns true for element-wise operations that a chain supports.
@@ -242,13 +237,13 @@ fn access(from: &Shape, to: &Shape) -> Option<Access> {
 fn step(primitive: &Primitive, operands: &[usize]) -> Option<Step> {
     let number = |number: ScalarIr| Scalar::from(number).elem::<f32>();
     Some(match (primitive, operands) {
-        (Primitive::Unary(op), [x]) => Step::Map(map(*op)?, *x),
+        (Primitive::Unary(op), [x]) => Step::Map(op.facts().chain?, *x),
         (Primitive::Convert(DType::F32) | Primitive::BroadcastTo(_), [x]) => Step::Map(Map::Copy, *x),
-        (Primitive::Binary(op), [a, b]) => Step::Pair(pair(*op)?, *a, *b),
+        (Primitive::Binary(op), [a, b]) => Step::Pair(op.facts().chain?, *a, *b),
         (Primitive::BinaryScalar(Binary::IntegerPow, exponent), [x]) => {
             Step::Power(*x, i32::try_from(Scalar::from(*exponent).elem::<i64>()).ok()?)
         }
-        (Primitive::BinaryScalar(op, value), [x]) => Step::Number(pair(*op)?, *x, number(*value)),
+        (Primitive::BinaryScalar(op, value), [x]) => Step::Number(op.facts().chain?, *x, number(*value)),
         (Primitive::Clamp(min, max), [x]) => Step::Clamp(*x, number(*min), number(*max)),
         (Primitive::Where, [no, mask, yes]) => Step::Select(*mask, *yes, *no),
         (Primitive::MaskFill(value), [x, mask]) => Step::Fill(*mask, *x, number(*value)),
@@ -257,45 +252,6 @@ fn step(primitive: &Primitive, operands: &[usize]) -> Option<Step> {
             GeluApproximation::None => Step::Map(Map::GeluErf, *x),
             GeluApproximation::Tanh => Step::Map(Map::GeluTanh, *x),
         },
-        _ => return None,
-    })
-}
-
-fn map(op: Unary) -> Option<Map> {
-    Some(match op {
-        Unary::Abs => Map::Abs,
-        Unary::Exp => Map::Exp,
-        Unary::Log => Map::Log,
-        Unary::Log1p => Map::Log1p,
-        Unary::Sqrt => Map::Sqrt,
-        Unary::Recip => Map::Recip,
-        Unary::Erf => Map::Erf,
-        Unary::Sin => Map::Sin,
-        Unary::Cos => Map::Cos,
-        Unary::Tanh => Map::Tanh,
-        Unary::Floor => Map::Floor,
-        Unary::Ceil => Map::Ceil,
-        Unary::Trunc => Map::Trunc,
-        Unary::Not => Map::Not,
-        Unary::IsNan => Map::IsNan,
-        _ => return None,
-    })
-}
-
-fn pair(op: Binary) -> Option<Pair> {
-    Some(match op {
-        Binary::Add => Pair::Add,
-        Binary::Sub => Pair::Sub,
-        Binary::Mul => Pair::Mul,
-        Binary::Div => Pair::Div,
-        Binary::Pow => Pair::Pow,
-        Binary::And => Pair::And,
-        Binary::Or => Pair::Or,
-        Binary::Eq => Pair::Eq,
-        Binary::Gt => Pair::Gt,
-        Binary::Ge => Pair::Ge,
-        Binary::Lt => Pair::Lt,
-        Binary::Le => Pair::Le,
         _ => return None,
     })
 }

@@ -307,15 +307,10 @@ fn keeps(op: Binary, number: ScalarIr, dtype: DType) -> bool {
             Binary::Mul | Binary::Div | Binary::Pow | Binary::IntegerPow => is(number, 1.0),
             Binary::Sub => zero(),
             // 0 + -0 is 0, and -0 + -0 is -0.
-            Binary::Add => {
-                if dtype.is_float() {
-                    is(number, -0.0)
-                } else {
-                    zero()
-                }
-            }
+            Binary::Add => is(number, if dtype.is_float() { -0.0 } else { 0.0 }),
             Binary::Or | Binary::Xor | Binary::ShiftLeft | Binary::ShiftRight => is_integer(dtype) && zero(),
-            _ => false,
+            Binary::Rem | Binary::Atan2 | Binary::And => false,
+            Binary::Eq | Binary::Gt | Binary::Ge | Binary::Lt | Binary::Le => false,
         }
 }
 

@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 use crate::{Primitive, types::Types};
 pub use cost::{Cost, OperationCost, PathCosts};
 pub use error::GraphError;
+pub(crate) use expected::require;
 pub(crate) use identity::{Digest, Identity};
 pub use keys::Keys;
 pub(crate) use keys::{KeyMap, as_key, keys_in, keys_of};
@@ -118,6 +119,12 @@ impl Graph {
     /// Returns the dtype of a variable.
     pub fn dtype(&self, var: Var) -> DType {
         self.variables[var.index()].dtype
+    }
+
+    /// Adds a variable.
+    pub(crate) fn add_variable(&mut self, spec: Spec) -> Var {
+        self.variables.push(spec);
+        Var(self.variables.len() as u32 - 1)
     }
 
     /// Returns the number of occurrences of each operation, by name.

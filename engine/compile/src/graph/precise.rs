@@ -55,8 +55,7 @@ impl Graph {
 
     /// Adds a variable with the type of another one.
     fn add(&mut self, like: Var) -> Var {
-        self.variables.push(self.variables[like.index()].clone());
-        Var(self.variables.len() as u32 - 1)
+        self.add_variable(self.variables[like.index()].clone())
     }
 
     /// Returns an operation of one variable that replaces an equation.

@@ -9,16 +9,10 @@ use super::{
 };
 use crate::{
     Primitive,
-    primitive::{Binary, Reduction, Unary},
+    elementwise::Kind,
+    primitive::{Binary, Reduction},
     words::dtype_name,
 };
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Float,
-    Int,
-    Bool,
-}
 
 /// Formats dtype and shape.
 pub(super) fn typed(spec: &Spec) -> String {
@@ -26,11 +20,7 @@ pub(super) fn typed(spec: &Spec) -> String {
 }
 
 fn kind(spec: &Spec) -> Kind {
-    match spec.dtype {
-        dtype if dtype.is_float() => Kind::Float,
-        DType::Bool(_) => Kind::Bool,
-        _ => Kind::Int,
-    }
+    Kind::of(spec.dtype)
 }
 
 /// Returns an error unless the outputs of one of Burn's operations have the types that follow from the inputs.
@@ -81,23 +71,10 @@ fn numeric(x: &Spec) -> Result<(), String> {
     require(kind(x) != Kind::Bool, "it is not defined for booleans")
 }
 
+/// Returns the type of the result of a function of an operand `a` and another operand.
 fn binary(op: Binary, a: &Spec, kind_of_b: Kind) -> Result<Type, String> {
-    use Binary as Op;
-    let kind = kind(a);
-    let defined = match op {
-        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Rem => kind != Kind::Bool && kind_of_b == kind,
-        Op::Pow | Op::Atan2 => kind == Kind::Float && kind_of_b == kind,
-        Op::IntegerPow => kind != Kind::Bool && kind_of_b == Kind::Int,
-        Op::And | Op::Or => kind != Kind::Float && kind_of_b == kind,
-        Op::Xor | Op::ShiftLeft | Op::ShiftRight => kind == Kind::Int && kind_of_b == kind,
-        Op::Eq => kind_of_b == kind,
-        Op::Gt | Op::Ge | Op::Lt | Op::Le => kind != Kind::Bool && kind_of_b == kind,
-    };
-    require(defined, "it is not defined for these types")?;
-    Ok(match op {
-        Op::Eq | Op::Gt | Op::Ge | Op::Lt | Op::Le => Type::Bool,
-        _ => Type::Exactly(a.dtype),
-    })
+    require(op.is_defined(kind(a), kind_of_b), "it is not defined for these types")?;
+    Ok(if op.is_comparison() { Type::Bool } else { Type::Exactly(a.dtype) })
 }
 
 fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<Vec<Expected>, String> {
@@ -105,16 +82,8 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
     Ok(match primitive {
         Primitive::Unary(op) => {
             let [x] = take(inputs)?;
-            let allowed: &[Kind] = match op {
-                Unary::Abs => &[Kind::Float, Kind::Int],
-                Unary::Not => &[Kind::Int, Kind::Bool],
-                _ => &[Kind::Float],
-            };
-            require(allowed.contains(&kind(x)), "it is not defined for this type")?;
-            match op {
-                Unary::IsNan | Unary::IsInf => vec![(x.shape.to_vec(), Type::Bool)],
-                _ => same(x),
-            }
+            require(op.is_defined(kind(x)), "it is not defined for this type")?;
+            vec![(x.shape.to_vec(), if op.is_test() { Type::Bool } else { Type::Exactly(x.dtype) })]
         }
         Primitive::Binary(op) => {
             let [a, b] = take(inputs)?;

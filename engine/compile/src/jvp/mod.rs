@@ -1,6 +1,5 @@
 //! Forward-mode differentiation and the transformations built on it.
 
-mod elementwise;
 mod jacobian;
 mod linear;
 mod modules;
@@ -10,13 +9,13 @@ mod rules;
 use burn::tensor::Tensor;
 use grove_backend::{AnyTensor, Autodiff, Backend};
 use grove_transform::grad;
-use grove_tree::{AnyArray, Key, Path, Tree, key::traced::put_keys, leaves};
+use grove_tree::{AnyArray, Key, Path, Tree, leaves};
 
 use crate::{
     Traceable, Traced,
     eval::Program,
     graph::keys_of,
-    trace::{Recorded, arguments_for, captured_on, computed_keys, record},
+    trace::{Recorded, arguments_for, captured_on, computed_keys, filled, record},
     traced::Recording,
     tree_arrays::arrays,
     types::Types,
@@ -24,7 +23,7 @@ use crate::{
 };
 pub use jacobian::{Jacobian, hessian, jacfwd, jacrev};
 pub use linear::{Linearized, linearize};
-pub(crate) use rules::{Dual, run};
+pub(crate) use rules::{Dual, Rules, Tangent, run};
 
 /// Returns the value of a function of a tree and its directional derivative, the Jacobian-vector product: `jax.jvp`.
 ///
@@ -168,20 +167,4 @@ fn directions<B: Backend, A: Tree<B>>(arguments: &Arguments<B>, tangents: &A) ->
 /// Returns the random keys of a result.
 fn result_keys<O: Tree<Traced>>(shell: &O) -> Vec<Key> {
     keys_of(shell).into_iter().map(|(_, key)| key).collect()
-}
-
-/// Fills a tree with the results of a program and with random keys.
-fn filled<B: Backend, O: Tree<Traced>>(
-    shell: &O,
-    present: &[bool],
-    results: impl IntoIterator<Item = Option<AnyTensor<B>>>,
-    keys: &[Key],
-) -> O::On<B> {
-    let (mut results, mut present) = (results.into_iter(), present.iter());
-    put_keys(keys.to_vec(), || {
-        shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| {
-            let result = present.next().filter(|present| **present).and_then(|_| results.next()).flatten();
-            result.map_or_else(|| AnyArray::absent(leaf.shape(), leaf.dtype()), AnyArray::present)
-        })
-    })
 }

@@ -60,56 +60,71 @@ fn walk<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, apart: bool, dev
     })
 }
 
-pub(super) struct Rules<'a, B: Backend> {
+/// Operations on the values of a device, from which the rules are composed.
+pub(crate) struct Rules<'a, B: Backend> {
     pub(super) target: &'a Target<'a, B>,
 }
 
-pub(super) type Tangent<B> = Option<AnyTensor<B>>;
+/// A tangent; `None` for zero.
+pub(crate) type Tangent<B> = Option<AnyTensor<B>>;
 
 impl<B: Backend> Rules<'_, B> {
-    pub(super) fn one(&self, primitive: Primitive, inputs: impl IntoIterator<Item = AnyTensor<B>>) -> AnyTensor<B> {
+    pub(crate) fn one(&self, primitive: Primitive, inputs: impl IntoIterator<Item = AnyTensor<B>>) -> AnyTensor<B> {
         apply_one(&primitive, inputs, self.target)
     }
 
-    pub(super) fn unary(&self, op: Unary, x: AnyTensor<B>) -> AnyTensor<B> {
+    pub(crate) fn unary(&self, op: Unary, x: AnyTensor<B>) -> AnyTensor<B> {
         self.one(Primitive::Unary(op), [x])
     }
 
-    pub(super) fn binary(&self, op: Binary, a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
+    pub(crate) fn binary(&self, op: Binary, a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
         self.one(Primitive::Binary(op), [a, b])
     }
 
-    pub(super) fn add(&self, a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
+    pub(crate) fn add(&self, a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
         self.binary(Binary::Add, a, b)
     }
 
-    pub(super) fn sub(&self, a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
+    pub(crate) fn sub(&self, a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
         self.binary(Binary::Sub, a, b)
     }
 
-    pub(super) fn mul(&self, a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
+    pub(crate) fn mul(&self, a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
         self.binary(Binary::Mul, a, b)
     }
 
-    pub(super) fn div(&self, a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
+    pub(crate) fn div(&self, a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
         self.binary(Binary::Div, a, b)
     }
 
-    pub(super) fn scalar(&self, op: Binary, x: AnyTensor<B>, number: f64) -> AnyTensor<B> {
+    pub(crate) fn scalar(&self, op: Binary, x: AnyTensor<B>, number: f64) -> AnyTensor<B> {
         self.one(Primitive::BinaryScalar(op, ScalarIr::Float(number)), [x])
     }
 
-    pub(super) fn square(&self, x: AnyTensor<B>) -> AnyTensor<B> {
+    pub(crate) fn square(&self, x: AnyTensor<B>) -> AnyTensor<B> {
         self.mul(x.clone(), x)
     }
 
+    pub(crate) fn sqrt(&self, x: AnyTensor<B>) -> AnyTensor<B> {
+        self.unary(Unary::Sqrt, x)
+    }
+
+    pub(crate) fn negative(&self, x: AnyTensor<B>) -> AnyTensor<B> {
+        self.scalar(Binary::Mul, x, -1.0)
+    }
+
+    /// `x + 1`.
+    pub(crate) fn plus_one(&self, x: AnyTensor<B>) -> AnyTensor<B> {
+        self.scalar(Binary::Add, x, 1.0)
+    }
+
     /// `1 - x`.
-    pub(super) fn one_minus(&self, x: AnyTensor<B>) -> AnyTensor<B> {
-        self.scalar(Binary::Add, self.scalar(Binary::Mul, x, -1.0), 1.0)
+    pub(crate) fn one_minus(&self, x: AnyTensor<B>) -> AnyTensor<B> {
+        self.plus_one(self.negative(x))
     }
 
     /// Adds two tangents, either of which may be zero.
-    pub(super) fn sum(&self, a: Tangent<B>, b: Tangent<B>) -> Tangent<B> {
+    pub(crate) fn sum(&self, a: Tangent<B>, b: Tangent<B>) -> Tangent<B> {
         match (a, b) {
             (Some(a), Some(b)) => Some(self.add(a, b)),
             (a, b) => a.or(b),
@@ -127,7 +142,7 @@ impl<B: Backend> Rules<'_, B> {
     }
 
     /// Broadcasts a tangent to the shape of its primal, from which it may differ in broadcast axes.
-    pub(super) fn fitted(&self, tangent: AnyTensor<B>, primal: &AnyTensor<B>) -> AnyTensor<B> {
+    pub(crate) fn fitted(&self, tangent: AnyTensor<B>, primal: &AnyTensor<B>) -> AnyTensor<B> {
         let shape = primal.shape();
         if tangent.shape() == shape {
             return tangent;
@@ -171,12 +186,12 @@ impl<B: Backend> Rules<'_, B> {
         positions: Option<AnyTensor<B>>,
     ) -> Tangent<B> {
         match primitive {
-            Primitive::Unary(op) => self.unary_tangent(*op, x[0].clone(), t.remove(0)?, y.clone()),
+            Primitive::Unary(op) => op.tangent(self, x[0].clone(), t.remove(0)?, y.clone()),
             Primitive::Binary(op) => {
                 let tb = t.pop()?;
-                self.binary_tangent(*op, [&x[0], &x[1]], [t.pop()?, tb], y)
+                op.tangent(self, [&x[0], &x[1]], [t.pop()?, tb], y)
             }
-            Primitive::BinaryScalar(op, number) => self.scalar_tangent(*op, *number, &x[0], t.remove(0)?),
+            Primitive::BinaryScalar(op, number) => op.scalar_tangent(self, *number, &x[0], t.remove(0)?),
             Primitive::Reduce(op, axis) => Some(self.reduce_tangent(*op, *axis, &x[0], t.remove(0)?, y)),
             Primitive::Cumulative(op, axis) => Some(self.cumulative_tangent(*op, *axis, &x[0], t.remove(0)?)),
             Primitive::TopK(axis, k) => Some(self.top_tangent(*axis, *k, x[0].clone(), t.remove(0)?)),

@@ -5,13 +5,14 @@ use grove_backend::{
     Backend,
     ops::{
         Spec,
-        loops::{self, Bounds, Comparison, Instruction},
+        loops::{Bounds, Instruction},
     },
 };
 
 use super::planner::{Belongs, Id, Number, Planner};
 use crate::{
     Primitive,
+    elementwise::{Kind, Looped},
     primitive::{Binary, Unary},
 };
 
@@ -59,41 +60,15 @@ impl<B: Backend> Planner<'_, '_, B> {
     }
 
     fn unary(&mut self, op: Unary, x: Id, spec: &Spec) -> Option<Id> {
-        use loops::Unary as Of;
-        let dtype = self.spec(x).dtype;
-        let function = match (op, dtype.is_float()) {
-            (Unary::IsNan, true) => {
+        op.is_defined(Kind::of(self.spec(x).dtype)).then_some(())?;
+        let function = match op {
+            Unary::IsNan => {
                 return self.emit([x], spec.clone(), Belongs::Outermost, |[x], y| Instruction::IsNan(x, y));
             }
-            (Unary::IsInf, true) => {
+            Unary::IsInf => {
                 return self.emit([x], spec.clone(), Belongs::Outermost, |[x], y| Instruction::IsInf(x, y));
             }
-            (Unary::Abs, false) if !dtype.is_bool() => Of::Abs,
-            (Unary::Not, false) => Of::Not,
-            (Unary::Abs, true) => Of::Abs,
-            (Unary::Exp, true) => Of::Exp,
-            (Unary::Log, true) => Of::Log,
-            (Unary::Log1p, true) => Of::Log1p,
-            (Unary::Sqrt, true) => Of::Sqrt,
-            (Unary::Recip, true) => Of::Recip,
-            (Unary::Sin, true) => Of::Sin,
-            (Unary::Cos, true) => Of::Cos,
-            (Unary::Tan, true) => Of::Tan,
-            (Unary::Sinh, true) => Of::Sinh,
-            (Unary::Cosh, true) => Of::Cosh,
-            (Unary::Tanh, true) => Of::Tanh,
-            (Unary::Asin, true) => Of::Asin,
-            (Unary::Acos, true) => Of::Acos,
-            (Unary::Atan, true) => Of::Atan,
-            (Unary::Asinh, true) => Of::Asinh,
-            (Unary::Acosh, true) => Of::Acosh,
-            (Unary::Atanh, true) => Of::Atanh,
-            (Unary::Sigmoid, true) => Of::Sigmoid,
-            (Unary::Round, true) => Of::Round,
-            (Unary::Floor, true) => Of::Floor,
-            (Unary::Ceil, true) => Of::Ceil,
-            (Unary::Trunc, true) => Of::Trunc,
-            _ => return None,
+            op => op.facts().looped?,
         };
         self.emit([x], spec.clone(), Belongs::Outermost, |[x], y| Instruction::Unary(function, x, y))
     }
@@ -115,39 +90,15 @@ impl<B: Backend> Planner<'_, '_, B> {
 
     /// Plans an operation on two arrays of the same dtype. Each has the shape of the result or a single element.
     pub(super) fn pair(&mut self, op: Binary, dtype: DType, a: Id, b: Id, spec: &Spec) -> Option<Id> {
-        use loops::Binary as Of;
-        let comparison = match op {
-            Binary::Eq => Some(Comparison::Eq),
-            Binary::Gt => Some(Comparison::Gt),
-            Binary::Ge => Some(Comparison::Ge),
-            Binary::Lt => Some(Comparison::Lt),
-            Binary::Le => Some(Comparison::Le),
-            _ => None,
-        };
-        if let Some(comparison) = comparison {
-            (!dtype.is_bool() || comparison == Comparison::Eq).then_some(())?;
-            let compare = |operands, y| Instruction::Compare(comparison, operands, y);
-            return self.emit([a, b], spec.clone(), Belongs::Outermost, compare);
-        }
-        let is_int = !dtype.is_float() && !dtype.is_bool();
-        let function = match op {
-            Binary::And if !dtype.is_float() => Of::And,
-            Binary::Or if !dtype.is_float() => Of::Or,
-            _ if dtype.is_bool() => return None,
-            Binary::Add => Of::Add,
-            Binary::Sub => Of::Sub,
-            Binary::Mul => Of::Mul,
-            Binary::Div => Of::Div,
-            Binary::Rem => Of::Rem,
-            Binary::Pow if !is_int => Of::Pow,
-            Binary::IntegerPow => Of::Pow,
-            Binary::Atan2 if !is_int => Of::Atan2,
-            Binary::Xor if is_int => Of::Xor,
-            Binary::ShiftLeft if is_int => Of::ShiftLeft,
-            Binary::ShiftRight if is_int => Of::ShiftRight,
-            _ => return None,
-        };
-        self.emit([a, b], spec.clone(), Belongs::Outermost, |operands, y| Instruction::Binary(function, operands, y))
+        let kind = Kind::of(dtype);
+        // The exponents of floating-point bases have been converted.
+        let kind_of_b = if op == Binary::IntegerPow { Kind::Int } else { kind };
+        op.is_defined(kind, kind_of_b).then_some(())?;
+        let looped = op.facts().looped;
+        self.emit([a, b], spec.clone(), Belongs::Outermost, |operands, y| match looped {
+            Looped::Values(function) => Instruction::Binary(function, operands, y),
+            Looped::Comparison(comparison) => Instruction::Compare(comparison, operands, y),
+        })
     }
 
     fn scalar(&mut self, op: Binary, x: Id, number: Scalar, spec: &Spec) -> Option<Id> {

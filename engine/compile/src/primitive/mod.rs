@@ -11,66 +11,10 @@ use crate::{fused::Fused, scalar};
 
 pub(crate) use names::Number;
 
-pub use crate::sub_graph::{HigherOrder, LazyGraph, SubGraph};
-
-/// An element-wise operation on one array.
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Unary {
-    Abs,
-    Exp,
-    Log,
-    Log1p,
-    Sqrt,
-    Recip,
-    Erf,
-    Sin,
-    Cos,
-    Tan,
-    Sinh,
-    Cosh,
-    Tanh,
-    Asin,
-    Acos,
-    Atan,
-    Asinh,
-    Acosh,
-    Atanh,
-    Sigmoid,
-    Round,
-    Floor,
-    Ceil,
-    Trunc,
-    IsNan,
-    IsInf,
-    Not,
-}
-
-/// An element-wise operation on two arrays, which are broadcast against each other, or on an array and a scalar.
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Binary {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Rem,
-    /// Power whose exponent has the dtype of the base.
-    Pow,
-    /// Power with an integer exponent.
-    IntegerPow,
-    Atan2,
-    And,
-    Or,
-    Xor,
-    ShiftLeft,
-    ShiftRight,
-    Eq,
-    Gt,
-    Ge,
-    Lt,
-    Le,
-}
+pub use crate::{
+    elementwise::{Binary, Unary},
+    sub_graph::{HigherOrder, LazyGraph, SubGraph},
+};
 
 /// A reduction.
 #[allow(missing_docs)]

@@ -5,66 +5,7 @@ use burn_ir::ScalarIr;
 use grove_backend::ops::Call;
 use std::fmt;
 
-use super::{Binary, Primitive, Reduction, Unary};
-
-impl Unary {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Abs => "abs",
-            Self::Exp => "exp",
-            Self::Log => "log",
-            Self::Log1p => "log1p",
-            Self::Sqrt => "sqrt",
-            Self::Recip => "recip",
-            Self::Erf => "erf",
-            Self::Sin => "sin",
-            Self::Cos => "cos",
-            Self::Tan => "tan",
-            Self::Sinh => "sinh",
-            Self::Cosh => "cosh",
-            Self::Tanh => "tanh",
-            Self::Asin => "asin",
-            Self::Acos => "acos",
-            Self::Atan => "atan",
-            Self::Asinh => "asinh",
-            Self::Acosh => "acosh",
-            Self::Atanh => "atanh",
-            Self::Sigmoid => "logistic",
-            Self::Round => "round",
-            Self::Floor => "floor",
-            Self::Ceil => "ceil",
-            Self::Trunc => "trunc",
-            Self::IsNan => "is_nan",
-            Self::IsInf => "is_inf",
-            Self::Not => "not",
-        }
-    }
-}
-
-impl Binary {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Add => "add",
-            Self::Sub => "sub",
-            Self::Mul => "mul",
-            Self::Div => "div",
-            Self::Rem => "rem",
-            Self::Pow => "pow",
-            Self::IntegerPow => "integer_pow",
-            Self::Atan2 => "atan2",
-            Self::And => "and",
-            Self::Or => "or",
-            Self::Xor => "xor",
-            Self::ShiftLeft => "shift_left",
-            Self::ShiftRight => "shift_right",
-            Self::Eq => "eq",
-            Self::Gt => "gt",
-            Self::Ge => "ge",
-            Self::Lt => "lt",
-            Self::Le => "le",
-        }
-    }
-}
+use super::{Primitive, Reduction};
 
 impl Reduction {
     fn name(self) -> &'static str {
@@ -83,8 +24,8 @@ impl Primitive {
     /// Returns the name of the operation; the name in `jax.lax` if it has one.
     pub fn name(&self) -> String {
         match self {
-            Self::Unary(op) => op.name().into(),
-            Self::Binary(op) | Self::BinaryScalar(op, _) => op.name().into(),
+            Self::Unary(op) => op.facts().name.into(),
+            Self::Binary(op) | Self::BinaryScalar(op, _) => op.facts().name.into(),
             Self::Reduce(op, _) => format!("reduce_{}", op.name()),
             Self::Argmax(_) => "argmax".into(),
             Self::Argmin(_) => "argmin".into(),

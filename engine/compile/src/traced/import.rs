@@ -1,7 +1,7 @@
 //! Conversion of Burn's operations to primitives.
 
 use burn_ir::{
-    BaseOperationIr, BinaryOpIr, BoolOperationIr, Conv1dOptionsIr, Conv2dOptionsIr, FloatOperationIr, IntOperationIr,
+    BaseOperationIr, BoolOperationIr, Conv1dOptionsIr, Conv2dOptionsIr, FloatOperationIr, IntOperationIr,
     ModuleOperationIr, NumericOperationIr, OperationIr, ReduceDimOpIr, ScalarIr, ScalarOpIr,
 };
 
@@ -66,7 +66,7 @@ fn base(op: BaseOperationIr) -> Primitive {
     }
 }
 
-fn binary(op: Binary, _: &BinaryOpIr) -> Primitive {
+fn binary(op: Binary) -> Primitive {
     Primitive::Binary(op)
 }
 
@@ -81,17 +81,17 @@ fn along(op: Reduction, ir: &ReduceDimOpIr) -> Primitive {
 fn numeric(op: NumericOperationIr) -> Primitive {
     use NumericOperationIr as Op;
     match op {
-        Op::Add(op) => binary(Binary::Add, &op),
+        Op::Add(_) => binary(Binary::Add),
         Op::AddScalar(op) => scalar(Binary::Add, &op),
-        Op::Sub(op) => binary(Binary::Sub, &op),
+        Op::Sub(_) => binary(Binary::Sub),
         Op::SubScalar(op) => scalar(Binary::Sub, &op),
-        Op::Div(op) => binary(Binary::Div, &op),
+        Op::Div(_) => binary(Binary::Div),
         Op::DivScalar(op) => scalar(Binary::Div, &op),
-        Op::Rem(op) => binary(Binary::Rem, &op),
+        Op::Rem(_) => binary(Binary::Rem),
         Op::RemScalar(op) => scalar(Binary::Rem, &op),
-        Op::Mul(op) => binary(Binary::Mul, &op),
+        Op::Mul(_) => binary(Binary::Mul),
         Op::MulScalar(op) => scalar(Binary::Mul, &op),
-        Op::Powi(op) => binary(Binary::IntegerPow, &op),
+        Op::Powi(_) => binary(Binary::IntegerPow),
         Op::PowiScalar(op) => scalar(Binary::IntegerPow, &op),
         Op::Abs(_) => Primitive::Unary(Unary::Abs),
         Op::Full(op) => Primitive::Full(op.out.shape.to_vec(), op.out.dtype, op.value),
@@ -107,13 +107,13 @@ fn numeric(op: NumericOperationIr) -> Primitive {
         Op::MaxDim(op) => along(Reduction::Max, &op),
         Op::MinDim(op) => along(Reduction::Min, &op),
         Op::MaxAbsDim(op) => along(Reduction::MaxAbs, &op),
-        Op::Greater(op) => binary(Binary::Gt, &op),
+        Op::Greater(_) => binary(Binary::Gt),
         Op::GreaterElem(op) => scalar(Binary::Gt, &op),
-        Op::GreaterEqual(op) => binary(Binary::Ge, &op),
+        Op::GreaterEqual(_) => binary(Binary::Ge),
         Op::GreaterEqualElem(op) => scalar(Binary::Ge, &op),
-        Op::Lower(op) => binary(Binary::Lt, &op),
+        Op::Lower(_) => binary(Binary::Lt),
         Op::LowerElem(op) => scalar(Binary::Lt, &op),
-        Op::LowerEqual(op) => binary(Binary::Le, &op),
+        Op::LowerEqual(_) => binary(Binary::Le),
         Op::LowerEqualElem(op) => scalar(Binary::Le, &op),
         Op::ArgMax(op) => Primitive::Argmax(op.axis),
         Op::ArgMin(op) => Primitive::Argmin(op.axis),
@@ -143,8 +143,8 @@ fn boolean(op: BoolOperationIr) -> Primitive {
     match op {
         Op::IntoFloat(op) | Op::IntoInt(op) => Primitive::Convert(op.out.dtype),
         Op::Not(_) => Primitive::Unary(Unary::Not),
-        Op::And(op) => binary(Binary::And, &op),
-        Op::Or(op) => binary(Binary::Or, &op),
+        Op::And(_) => binary(Binary::And),
+        Op::Or(_) => binary(Binary::Or),
     }
 }
 
@@ -152,16 +152,16 @@ fn int(op: IntOperationIr) -> Primitive {
     use IntOperationIr as Op;
     match op {
         Op::IntoFloat(op) => Primitive::Convert(op.out.dtype),
-        Op::BitwiseAnd(op) => binary(Binary::And, &op),
+        Op::BitwiseAnd(_) => binary(Binary::And),
         Op::BitwiseAndScalar(op) => scalar(Binary::And, &op),
-        Op::BitwiseOr(op) => binary(Binary::Or, &op),
+        Op::BitwiseOr(_) => binary(Binary::Or),
         Op::BitwiseOrScalar(op) => scalar(Binary::Or, &op),
-        Op::BitwiseXor(op) => binary(Binary::Xor, &op),
+        Op::BitwiseXor(_) => binary(Binary::Xor),
         Op::BitwiseXorScalar(op) => scalar(Binary::Xor, &op),
         Op::BitwiseNot(_) => Primitive::Unary(Unary::Not),
-        Op::BitwiseLeftShift(op) => binary(Binary::ShiftLeft, &op),
+        Op::BitwiseLeftShift(_) => binary(Binary::ShiftLeft),
         Op::BitwiseLeftShiftScalar(op) => scalar(Binary::ShiftLeft, &op),
-        Op::BitwiseRightShift(op) => binary(Binary::ShiftRight, &op),
+        Op::BitwiseRightShift(_) => binary(Binary::ShiftRight),
         Op::BitwiseRightShiftScalar(op) => scalar(Binary::ShiftRight, &op),
         Op::Matmul(_) => Primitive::MatMul,
     }
@@ -195,8 +195,8 @@ fn float(op: FloatOperationIr) -> Primitive {
         Op::IsNan(_) => Unary::IsNan,
         Op::IsInf(_) => Unary::IsInf,
         Op::PowfScalar(op) => return scalar(Binary::Pow, &op),
-        Op::Powf(op) => return binary(Binary::Pow, &op),
-        Op::ArcTan2(op) => return binary(Binary::Atan2, &op),
+        Op::Powf(_) => return binary(Binary::Pow),
+        Op::ArcTan2(_) => return binary(Binary::Atan2),
         Op::IntoInt(op) => return Primitive::Convert(op.out.dtype),
         Op::Matmul(_) => return Primitive::MatMul,
         Op::Random(_) => random(),

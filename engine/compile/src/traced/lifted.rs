@@ -210,10 +210,7 @@ impl Lifting {
             for (i, vector) in all.iter().enumerate() {
                 let var = match i.checked_sub(before).and_then(|i| own.get(i)) {
                     Some(own) => own.var,
-                    None => {
-                        graph.variables.push(Spec { shape: [vector.values.len()].into(), dtype: vector.dtype });
-                        Var(graph.variables.len() as u32 - 1)
-                    }
+                    None => graph.add_variable(Spec { shape: [vector.values.len()].into(), dtype: vector.dtype }),
                 };
                 arguments.push((name(vector.dtype), var));
             }

@@ -81,14 +81,14 @@ impl Recording {
     }
 
     /// Adds an argument.
-    pub(crate) fn input(&self, path: String, spec: Spec) -> RouterTensor<TraceClient> {
+    pub(crate) fn input(&self, path: String, spec: Spec) -> AnyTensor<Traced> {
         let Spec { shape, dtype } = spec.clone();
         let id = with(self.device.index, |recorder| {
             let var = recorder.add(spec);
             recorder.inputs.push((path, var));
             recorder.id(var.index())
         });
-        RouterTensor::new(id, shape, dtype, TraceClient::of(self.device))
+        any(RouterTensor::new(id, shape, dtype, TraceClient::of(self.device)))
     }
 
     /// Calls a function that lifts a tree of arguments, with placeholders in place of its keys, whose paths are given. If
@@ -105,16 +105,16 @@ impl Recording {
     /// Adds an argument that is a key, represented by an array.
     pub(crate) fn key_array(&self, path: String) -> Key {
         let words = self.input(path, Spec { shape: [2].into(), dtype: DType::U32 });
-        Key::from_data::<Traced>(Tensor::from_primitive(words))
+        Key::from_data::<Traced>(Tensor::from_primitive(tensor_of(words)))
     }
 
     /// Finishes the graph. If an output does not belong to this trace, returns its path as the error.
-    pub(crate) fn finish(self, outputs: Vec<(String, TensorId)>) -> Result<Graph, String> {
-        self.finish_with_keys(outputs, Vec::new())
+    pub(crate) fn finish(self, outputs: Vec<(String, AnyTensor<Traced>)>) -> Result<Graph, String> {
+        self.finish_with_keys(outputs.into_iter().map(|(path, x)| (path, var_of(x))).collect(), Vec::new())
     }
 
     /// Like [`finish`](Self::finish), with keys among the results.
-    pub(crate) fn finish_with_keys(
+    pub(super) fn finish_with_keys(
         self,
         outputs: Vec<(String, TensorId)>,
         key_outputs: Vec<(String, Key)>,

@@ -1,9 +1,9 @@
 use grove_backend::Backend;
-use grove_tree::{Array, Key, Keys, Kind, Path, leaf_name};
+use grove_tree::{AnyArray, Array, Key, Keys, Kind, Path, leaf_name};
 
 use super::{
     Stack, Unstack,
-    leaf::{stack_leaf, unstack_leaf},
+    leaf::{stack_any, stack_leaf, unstack_leaf, unstack_leaves},
 };
 
 /// One implementation per rank: Rust cannot compute `D + 1` in a type.
@@ -27,6 +27,23 @@ macro_rules! arrays {
     )*};
 }
 arrays!(1 2, 2 3, 3 4, 4 5, 5 6);
+
+/// Leaves of any rank.
+impl<B: Backend> Stack<B> for AnyArray<B> {
+    type Stacked = Self;
+
+    fn stack(steps: Vec<Self>, path: &mut Path) -> Self {
+        stack_any(steps, path)
+    }
+}
+
+impl<B: Backend> Unstack<B> for AnyArray<B> {
+    type Step = Self;
+
+    fn unstack(self, steps: usize) -> Vec<Self> {
+        unstack_leaves(self, steps)
+    }
+}
 
 impl<B: Backend> Stack<B> for Key {
     type Stacked = Keys<B>;

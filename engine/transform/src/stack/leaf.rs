@@ -39,14 +39,19 @@ pub(super) fn unstack_leaves<B: Backend>(leaf: AnyArray<B>, count: usize) -> Vec
     }
 }
 
-/// Stacks the leaf at `path` of each step; `E` is `D + 1`.
+/// Stacks the leaf at `path` of each step.
+pub(super) fn stack_any<B: Backend>(steps: Vec<AnyArray<B>>, path: &Path) -> AnyArray<B> {
+    steps.iter().enumerate().for_each(|(i, step)| check_leaf(path, &steps[0], step, "step", i));
+    stack_leaves(steps)
+}
+
+/// Like [`stack_any`], with ranks in the types; `E` is `D + 1`.
 pub(super) fn stack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
     steps: Vec<Array<B, D, K>>,
     path: &Path,
 ) -> Array<B, E, K> {
-    let steps: Vec<_> = steps.into_iter().map(Array::into_any).collect();
-    steps.iter().enumerate().for_each(|(i, step)| check_leaf(path, &steps[0], step, "step", i));
-    Array::from_any(stack_leaves(steps)).expect("stacking keeps the kind and adds one axis")
+    let stacked = stack_any(steps.into_iter().map(Array::into_any).collect(), path);
+    Array::from_any(stacked).expect("stacking keeps the kind and adds one axis")
 }
 
 /// Splits a leaf along its first axis, which has `steps` elements; `E` is `D + 1`.
