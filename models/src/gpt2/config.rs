@@ -13,7 +13,7 @@ use crate::{
     },
     config_keys::{check_others, unknown},
     end_tokens::{EndTokens, published_ends},
-    error::{ModelError, Result},
+    error::{ModelError, Result, invalid},
     pretrained::{PretrainedConfig, rename},
     tied::is_tied,
 };
@@ -112,7 +112,7 @@ impl Gpt2Config {
     /// # Errors
     /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
-        self.activation_function.parse().map_err(|reason| ModelError::Config { reason })
+        self.activation_function.parse().or_else(invalid)
     }
 }
 

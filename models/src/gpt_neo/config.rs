@@ -8,12 +8,12 @@ use std::path::Path;
 use super::published_names;
 use crate::{
     checks::{
-        check_depth, check_divisible, check_epsilon, check_initializer_range, check_model_type, check_rates,
+        check, check_depth, check_divisible, check_epsilon, check_initializer_range, check_model_type, check_rates,
         check_sizes,
     },
     config_keys::{check_others, unknown},
     end_tokens::{EndTokens, published_ends},
-    error::{ModelError, Result},
+    error::{ModelError, Result, invalid},
     pretrained::{PretrainedConfig, rename},
     tied::is_tied,
 };
@@ -124,7 +124,7 @@ impl GptNeoConfig {
     /// # Errors
     /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
-        self.activation_function.parse().map_err(|reason| ModelError::Config { reason })
+        self.activation_function.parse().or_else(invalid)
     }
 }
 
@@ -195,7 +195,6 @@ impl PretrainedConfig for GptNeoConfig {
     }
 
     fn validate(&self) -> Result<()> {
-        let wrong = |reason: String| Err(ModelError::Config { reason });
         if let Some(Value::String(found)) = self.other.get("model_type") {
             check_model_type(found, "gpt_neo")?;
         }
@@ -214,17 +213,15 @@ impl PretrainedConfig for GptNeoConfig {
         check_divisible(("hidden_size", self.hidden_size), ("num_heads", self.num_heads))?;
         check_depth("num_layers", self.num_layers)?;
         let kinds: Vec<AttentionKind> = self.kinds().take(self.num_layers + 1).collect();
-        if kinds.len() != self.num_layers {
-            return wrong(format!(
-                "attention_types (or attention_layers) names kinds for other than the {} blocks there are",
-                self.num_layers
-            ));
-        }
+        check(kinds.len() == self.num_layers, || {
+            let blocks = self.num_layers;
+            format!("attention_types (or attention_layers) names kinds for other than the {blocks} blocks there are")
+        })?;
         // Only a configuration that was not read from a file has this key.
         let layers = self.other.get(LAYERS).filter(|layers| !layers.is_null());
-        if layers.is_some_and(|layers| Vec::<AttentionKind>::deserialize(layers).ok() != Some(kinds)) {
-            return wrong(format!("{LAYERS} differs from what attention_types means; remove {LAYERS}"));
-        }
+        check(layers.is_none_or(|layers| Vec::<AttentionKind>::deserialize(layers).ok() == Some(kinds)), || {
+            format!("{LAYERS} differs from what attention_types means; remove {LAYERS}")
+        })?;
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)?;
         check_initializer_range(self.initializer_range)?;
         check_rates([

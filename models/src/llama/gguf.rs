@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     EndTokens, PretrainedConfig,
-    error::{ModelError, Result},
+    error::{Result, invalid},
     gguf_keys::check_file,
 };
 
@@ -94,18 +94,14 @@ const KEYS: KnownKeys = KnownKeys {
 /// Refuses metadata that would change results, except that of the tokenizer.
 fn check_others(metadata: &GgufMetadata, architecture: &str, file: &Path) -> Result<()> {
     let own = |key: &str| key.strip_prefix(architecture)?.strip_prefix('.').map(str::to_owned);
-    KEYS.check(file, &metadata.as_json(own)).or_else(|reason| wrong(format!("{architecture}.{reason}")))?;
-    check_file(metadata, architecture, file).or_else(wrong)
+    KEYS.check(file, &metadata.as_json(own)).or_else(|reason| invalid(format!("{architecture}.{reason}")))?;
+    check_file(metadata, architecture, file).or_else(invalid)
 }
 
 /// Metadata under the architecture's prefix.
 pub(super) struct Keys<'a> {
     metadata: &'a GgufMetadata,
     architecture: &'a str,
-}
-
-pub(super) fn wrong<T>(reason: String) -> Result<T> {
-    Err(ModelError::Config { reason })
 }
 
 impl Keys<'_> {
@@ -133,7 +129,7 @@ impl Keys<'_> {
         match value {
             Some(value) => Ok(Some(value)),
             None => {
-                wrong(format!("{} is {}; it must be {kind}, the same in all layers", self.key(name), found.as_json()))
+                invalid(format!("{} is {}; it must be {kind}, the same in all layers", self.key(name), found.as_json()))
             }
         }
     }
@@ -143,7 +139,7 @@ impl Keys<'_> {
     }
 
     fn needed(&self, name: &str) -> Result<usize> {
-        self.size(name)?.map_or_else(|| wrong(format!("the file does not say {}", self.key(name))), Ok)
+        self.size(name)?.map_or_else(|| invalid(format!("the file does not say {}", self.key(name))), Ok)
     }
 
     pub(super) fn number(&self, name: &str) -> Result<Option<f64>> {
@@ -165,7 +161,7 @@ pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFile
         "qwen3" => Architecture::Qwen3,
         other => {
             let known = "llama, qwen2 and qwen3 are read";
-            return wrong(format!("the file has a model of architecture '{other}'; {known}"));
+            return invalid(format!("the file has a model of architecture '{other}'; {known}"));
         }
     };
     check_others(metadata, architecture, file)?;
@@ -208,7 +204,7 @@ pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFile
     for name in ["rope.dimension_count", "attention.value_length"] {
         if let Some(size) = keys.size(name)?.filter(|size| *size != config.head_dim()) {
             let head = config.head_dim();
-            return wrong(format!(
+            return invalid(format!(
                 "{} is {size}, and heads are {head} wide; only whole heads are supported",
                 keys.key(name)
             ));

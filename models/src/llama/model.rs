@@ -5,14 +5,18 @@ use burn::tensor::{DType, Int, Tensor};
 use grove_backend::{Backend, ops};
 use grove_layers::{
     Activation, DecoderPass, Dropout, Embedding, KvCache, LayerPass, Linear, MaybeQuantized, QuantEmbedding,
-    QuantLinear, RmsNorm, Rope, RopeAngles, join_heads,
+    QuantLinear, RmsNorm, Rope, RopeAngles, RopeScaling, join_heads,
 };
 use grove_tree::{AnyArray, Init, Key, Path, Tree};
 use grove_weights::{NameMap, TensorFiles};
 use serde_json::{Map, Value};
 
-use super::{LlamaConfig, pretrained, published_names};
-use crate::{CausalLm, Pretrained, PretrainedConfig, error::Result};
+use super::{LlamaConfig, published_names};
+use crate::{
+    CausalLm, Pretrained, PretrainedConfig,
+    error::{Result, invalid},
+    pretrained::{computing_in, fields_of},
+};
 
 /// LLaMA, or a model with its architecture, with its language-modelling head.
 ///
@@ -240,13 +244,23 @@ impl<B: Backend> Pretrained<B> for Llama<B> {
     /// 16-bit weights stay 16-bit, and quantized matrices stay quantized if the backend multiplies quantized blocks,
     /// else become 16-bit. CPU backends compute in f32 nevertheless and widen weights on the fly.
     fn skeleton_for(checkpoint: &TensorFiles, config: &LlamaConfig, dtype: Option<DType>) -> Result<Self> {
-        pretrained::skeleton_for(checkpoint, config, dtype)
+        let (names, skeleton) = (published_names(config), Self::skeleton(config)?);
+        let skeleton = if dtype.is_none() { skeleton.quantized_as(checkpoint, &names) } else { skeleton };
+        Ok(computing_in::<B, _>(skeleton, checkpoint, &names, dtype))
     }
 
     /// # Errors
     /// The model is quantized, or its rotary angles have explicit factors. A `config.json` can express neither.
     fn published_config(&self) -> Result<Map<String, Value>> {
-        pretrained::published_config(self)
+        if self.is_quantized() {
+            return invalid(
+                "it is quantized, which a safetensors file cannot say; load it with a dtype (f16, say) and save that",
+            );
+        }
+        if matches!(self.rope.scaling, RopeScaling::Factors(_)) {
+            return invalid("its rotary angles have scaling factors that a config.json cannot express");
+        }
+        fields_of(&self.config)
     }
 }
 

@@ -20,7 +20,7 @@ use std::{
 };
 
 use crate::{
-    error::{ModelError, Result},
+    error::{ModelError, Result, invalid},
     model_files::ModelFiles,
 };
 
@@ -293,7 +293,7 @@ pub trait Pretrained<B: Backend>: Tree<B> {
 pub(crate) fn fields_of(config: &impl Serialize) -> Result<Map<String, Value>> {
     match serde_json::to_value(config) {
         Ok(Value::Object(fields)) => Ok(fields),
-        Ok(_) => Err(ModelError::Config { reason: "the configuration is not an object in JSON".into() }),
-        Err(error) => Err(ModelError::Config { reason: error.to_string() }),
+        Ok(_) => invalid("the configuration is not an object in JSON"),
+        Err(error) => invalid(error.to_string()),
     }
 }

@@ -8,7 +8,7 @@ use super::{RnnKind, names::published_names};
 use crate::{
     checks::{check, check_model_type, check_rates, check_sizes},
     config_keys::{NONE, unknown},
-    error::{ModelError, Result},
+    error::{Result, invalid},
     pretrained::PretrainedConfig,
     tied::is_tied,
 };
@@ -99,12 +99,9 @@ impl PretrainedConfig for RnnLmConfig {
         ];
         check_layers(sizes, self.num_layers, self.dropout)?;
         let (embedding, hidden) = (self.embedding_size, self.hidden_size);
-        if self.tie_word_embeddings && embedding != hidden {
-            return wrong(format!(
-                "tie_word_embeddings needs embedding_size, {embedding}, to equal hidden_size, {hidden}"
-            ));
-        }
-        Ok(())
+        check(!self.tie_word_embeddings || embedding == hidden, || {
+            format!("tie_word_embeddings needs embedding_size, {embedding}, to equal hidden_size, {hidden}")
+        })
     }
 }
 
@@ -180,10 +177,6 @@ impl RnnClassifierConfig {
     }
 }
 
-fn wrong(reason: String) -> Result<()> {
-    Err(ModelError::Config { reason })
-}
-
 fn check_layers(sizes: [(&str, usize); 3], num_layers: usize, dropout: f64) -> Result<()> {
     check_sizes(28, sizes)?;
     check((1..=1000).contains(&num_layers), || format!("num_layers is {num_layers}; it must be between 1 and 1000"))?;
@@ -203,13 +196,12 @@ impl PretrainedConfig for RnnClassifierConfig {
             ("hidden_size", self.hidden_size),
         ];
         check_layers(sizes, self.num_layers, self.dropout)?;
-        if self.labels.len() < 2 {
-            return wrong(format!("id2label has {} classes; there must be at least two", self.labels.len()));
-        }
+        let count = self.labels.len();
+        check(count >= 2, || format!("id2label has {count} classes; there must be at least two"))?;
         let mut sorted: Vec<&String> = self.labels.iter().collect();
         sorted.sort();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => wrong(format!("id2label has two classes called '{}'", pair[0])),
+            Some(pair) => invalid(format!("id2label has two classes called '{}'", pair[0])),
             None => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     checks::check_sizes,
-    error::{ModelError, Result},
+    error::{Result, invalid},
     labels,
     problem_type::ProblemType,
 };
@@ -23,7 +23,7 @@ impl Fields {
     /// Reads the fields of a `config.json`.
     ///
     /// # Errors
-    /// [`ModelError::Config`] naming the field.
+    /// [`ModelError::Config`](crate::ModelError::Config) naming the field.
     pub fn of(fields: &Map<String, Value>) -> Result<Self> {
         let labels = labels::of_fields(fields)?;
         check_sizes(20, [("the number of labels", labels.len())])?;
@@ -31,9 +31,7 @@ impl Fields {
             None | Some(Value::Null) => None,
             // Old files have -1 for no token.
             Some(Value::Number(id)) if id.is_i64() => id.as_i64().and_then(|id| u32::try_from(id).ok()),
-            Some(other) => {
-                return Err(ModelError::Config { reason: format!("pad_token_id is {other}, which is not a token") });
-            }
+            Some(other) => return invalid(format!("pad_token_id is {other}, which is not a token")),
         };
         Ok(Self { labels, problem_type: ProblemType::named_in(fields)?, pad_token_id })
     }
