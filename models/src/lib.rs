@@ -32,6 +32,7 @@ mod keys;
 mod labels;
 pub mod llama;
 mod model_files;
+mod names;
 pub mod peft;
 mod prediction;
 mod pretrained;

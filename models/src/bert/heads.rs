@@ -12,9 +12,9 @@ use grove_weights::NameMap;
 use super::{
     Bert, BertConfig, Family, TextBatch,
     model::first_token,
-    names::{classifier_names, linear_names, masked_lm_names},
+    names::{classifier_names, masked_lm_names},
 };
-use crate::labels::keep_classes;
+use crate::{labels::keep_classes, names::linear_names};
 
 /// An encoder with a task head.
 #[derive(Tree, Clone, Debug)]

@@ -43,20 +43,60 @@ pub struct Gpt2<B: Backend> {
     pub config: Gpt2Config,
 }
 
-impl<B: Backend> Gpt2<B> {
-    /// Computes the hidden states after the final norm.
-    ///
-    /// # Shapes
-    /// - ids `[b, t]`, those of the pass
-    /// - output `[b, t, n_embd]`
+impl<B: Backend> CausalLm<B> for Gpt2<B> {
+    type Cache = Vec<KvCache<B>>;
+
     #[track_caller]
-    pub fn hidden_states(&self, ids: Tensor<B, 2, Int>, mut pass: DecoderPass<'_, B>) -> Tensor<B, 3> {
+    fn forward_hidden(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        padding: &[usize],
+        cache: Option<&mut Self::Cache>,
+        key: Option<Key>,
+    ) -> Tensor<B, 3> {
+        let mut pass = DecoderPass::new(&ids, padding, cache, key);
         let x = self.wte.forward(ids) + self.wpe.forward(pass.positions()); // [b, t, n_embd]
         let mut x = self.drop.forward(x, pass.key("drop"));
         for (i, block) in self.h.iter().enumerate() {
             x = block.forward(x, &mut pass.layer(i));
         }
         self.ln_f.forward(x)
+    }
+
+    #[track_caller]
+    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.lm_head.as_ref().unwrap_or(&self.wte).attend(hidden)
+    }
+
+    fn new_cache(&self, room: usize) -> Self::Cache {
+        vec![KvCache::with_room(room); self.h.len()]
+    }
+
+    fn cache_bytes(&self, positions: usize) -> Option<usize> {
+        let windows = self.h.iter().map(|_| None);
+        Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.n_embd, self.ln_f.weight.dtype().size()))
+    }
+
+    fn with_dropout(mut self, rate: f64) -> Self {
+        let (config, dropout) = (&mut self.config, Dropout::new(rate));
+        (config.embd_pdrop, config.attn_pdrop, config.resid_pdrop) = (rate, rate, rate);
+        self.drop = dropout;
+        for Block { attn, mlp, .. } in &mut self.h {
+            (attn.attn_dropout, attn.resid_dropout, mlp.dropout) = (dropout, dropout, dropout);
+        }
+        self
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn context(&self) -> Option<usize> {
+        Some(self.config.n_positions)
+    }
+
+    fn end_tokens(&self) -> Vec<u32> {
+        self.config.eos_token_id.to_vec()
     }
 }
 
@@ -195,62 +235,6 @@ impl<B: Backend> Pretrained<B> for Gpt2<B> {
 
     fn published_names(config: &Gpt2Config) -> NameMap {
         published_names(config)
-    }
-}
-
-impl<B: Backend> CausalLm<B> for Gpt2<B> {
-    type Cache = Vec<KvCache<B>>;
-
-    #[track_caller]
-    fn forward_hidden(
-        &self,
-        ids: Tensor<B, 2, Int>,
-        padding: &[usize],
-        cache: Option<&mut Self::Cache>,
-        key: Option<Key>,
-    ) -> Tensor<B, 3> {
-        let pass = DecoderPass::new(&ids, padding, cache, key);
-        self.hidden_states(ids, pass)
-    }
-
-    #[track_caller]
-    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.lm_head.as_ref().unwrap_or(&self.wte).attend(hidden)
-    }
-
-    fn new_cache(&self, room: usize) -> Self::Cache {
-        vec![KvCache::with_room(room); self.h.len()]
-    }
-
-    fn cache_bytes(&self, positions: usize) -> Option<usize> {
-        let windows = self.h.iter().map(|_| None);
-        Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.n_embd, self.ln_f.weight.dtype().size()))
-    }
-
-    fn with_dropout(mut self, rate: f64) -> Self {
-        let (config, dropout) = (&mut self.config, Dropout::new(rate));
-        (config.embd_pdrop, config.attn_pdrop, config.resid_pdrop) = (rate, rate, rate);
-        self.drop = dropout;
-        for Block { attn, mlp, .. } in &mut self.h {
-            (attn.attn_dropout, attn.resid_dropout, mlp.dropout) = (dropout, dropout, dropout);
-        }
-        self
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.config.vocab_size
-    }
-
-    fn context(&self) -> Option<usize> {
-        Some(self.config.n_positions)
-    }
-
-    fn device(&self) -> B::Device {
-        self.wte.weight.val().device()
-    }
-
-    fn end_tokens(&self) -> Vec<u32> {
-        self.config.eos_token_id.to_vec()
     }
 }
 

@@ -46,14 +46,18 @@ pub struct Llama<B: Backend> {
     pub config: LlamaConfig,
 }
 
-impl<B: Backend> Llama<B> {
-    /// Computes the hidden states after the final norm.
-    ///
-    /// # Shapes
-    /// - ids `[b, t]`, those of the pass
-    /// - output `[b, t, hidden_size]`
+impl<B: Backend> CausalLm<B> for Llama<B> {
+    type Cache = Vec<KvCache<B>>;
+
     #[track_caller]
-    pub fn hidden_states(&self, ids: Tensor<B, 2, Int>, mut pass: DecoderPass<'_, B>) -> Tensor<B, 3> {
+    fn forward_hidden(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        padding: &[usize],
+        cache: Option<&mut Self::Cache>,
+        key: Option<Key>,
+    ) -> Tensor<B, 3> {
+        let mut pass = DecoderPass::new(&ids, padding, cache, key);
         // Activations have the dtype of the norms, which can be wider than that of the matrices.
         let mut x = self.embed_tokens.rows(ids).cast(self.norm.weight.dtype()); // [b, t, hidden_size]
         let rotation = pass.rope(&self.rope, x.dtype());
@@ -63,6 +67,52 @@ impl<B: Backend> Llama<B> {
         self.norm.forward(x)
     }
 
+    #[track_caller]
+    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.lm_head.as_ref().unwrap_or(&self.embed_tokens).attend(hidden)
+    }
+
+    fn new_cache(&self, room: usize) -> Self::Cache {
+        self.layers.iter().map(|layer| KvCache::for_window(layer.self_attn.window, room)).collect()
+    }
+
+    fn cache_bytes(&self, positions: usize) -> Option<usize> {
+        let windows = self.layers.iter().map(|layer| layer.self_attn.window);
+        let values = 2 * self.config.n_kv_head() * self.config.head_dim();
+        Some(KvCache::<B>::bytes(windows, positions, values, self.norm.weight.dtype().size()))
+    }
+
+    fn with_dropout(mut self, rate: f64) -> Self {
+        self.config.attention_dropout = rate;
+        for layer in &mut self.layers {
+            layer.self_attn.dropout = Dropout::new(rate);
+        }
+        self
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn context(&self) -> Option<usize> {
+        Some(self.config.trained_positions())
+    }
+
+    /// Returns `None`: rotary position embeddings have no maximum length.
+    fn position_limit(&self) -> Option<usize> {
+        None
+    }
+
+    fn reads_prompts_whole(&self) -> bool {
+        self.rope.depends_on_length()
+    }
+
+    fn end_tokens(&self) -> Vec<u32> {
+        self.config.eos_token_id.to_vec()
+    }
+}
+
+impl<B: Backend> Llama<B> {
     /// Returns true if some weights are quantized.
     pub fn is_quantized(&self) -> bool {
         let mut found = false;
@@ -261,70 +311,6 @@ impl<B: Backend> Pretrained<B> for Llama<B> {
             return invalid("its rotary angles have scaling factors that a config.json cannot express");
         }
         fields_of(&self.config)
-    }
-}
-
-impl<B: Backend> CausalLm<B> for Llama<B> {
-    type Cache = Vec<KvCache<B>>;
-
-    #[track_caller]
-    fn forward_hidden(
-        &self,
-        ids: Tensor<B, 2, Int>,
-        padding: &[usize],
-        cache: Option<&mut Self::Cache>,
-        key: Option<Key>,
-    ) -> Tensor<B, 3> {
-        let pass = DecoderPass::new(&ids, padding, cache, key);
-        self.hidden_states(ids, pass)
-    }
-
-    #[track_caller]
-    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.lm_head.as_ref().unwrap_or(&self.embed_tokens).attend(hidden)
-    }
-
-    fn new_cache(&self, room: usize) -> Self::Cache {
-        self.layers.iter().map(|layer| KvCache::for_window(layer.self_attn.window, room)).collect()
-    }
-
-    fn cache_bytes(&self, positions: usize) -> Option<usize> {
-        let windows = self.layers.iter().map(|layer| layer.self_attn.window);
-        let values = 2 * self.config.n_kv_head() * self.config.head_dim();
-        Some(KvCache::<B>::bytes(windows, positions, values, self.norm.weight.dtype().size()))
-    }
-
-    fn with_dropout(mut self, rate: f64) -> Self {
-        self.config.attention_dropout = rate;
-        for layer in &mut self.layers {
-            layer.self_attn.dropout = Dropout::new(rate);
-        }
-        self
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.config.vocab_size
-    }
-
-    fn context(&self) -> Option<usize> {
-        Some(self.config.trained_positions())
-    }
-
-    /// Returns `None`: rotary position embeddings have no maximum length.
-    fn position_limit(&self) -> Option<usize> {
-        None
-    }
-
-    fn reads_prompts_whole(&self) -> bool {
-        self.rope.depends_on_length()
-    }
-
-    fn device(&self) -> B::Device {
-        self.embed_tokens.device()
-    }
-
-    fn end_tokens(&self) -> Vec<u32> {
-        self.config.eos_token_id.to_vec()
     }
 }
 

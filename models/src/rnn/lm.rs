@@ -149,10 +149,6 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
         self.config.vocab_size
     }
 
-    fn device(&self) -> B::Device {
-        self.encoder.weight.val().device()
-    }
-
     fn end_tokens(&self) -> Vec<u32> {
         self.config.eos_token_id.into_iter().collect()
     }

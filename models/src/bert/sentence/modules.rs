@@ -6,12 +6,12 @@ use grove_files::{FileError, KnownKeys, RefusedKey, check_keys, read_json};
 use grove_layers::{Activation, LayerNorm, Linear};
 use grove_transform::eval_shape;
 use grove_tree::{Init, Tree};
-use grove_weights::{LoadOptions, NameMap, Step, TensorFiles, load};
+use grove_weights::{LoadOptions, NameMap, TensorFiles, load};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use crate::error::Result;
+use crate::{error::Result, names::linear_names};
 
 /// A module after the pooling, which maps vectors to vectors.
 #[derive(Tree, Clone, Debug)]
@@ -165,12 +165,7 @@ impl<B: Backend> Dense<B> {
             let linear = Linear::new(inputs, outputs, init);
             Linear::from_arrays(linear.weight, linear.bias.filter(|_| bias))
         };
-        let names = ["linear", "residual"].iter().fold(NameMap::new(), |names, part| {
-            names
-                .rule(&format!("{part}.weight"), &format!("{part}.weight"))
-                .then(Step::Transpose)
-                .rule(&format!("{part}.bias"), &format!("{part}.bias"))
-        });
+        let names = linear_names(linear_names(NameMap::new(), "linear", "linear"), "residual", "residual");
         weights(directory, &names, options, |init| Self {
             linear: linear(bias, &init.named("linear")),
             activation,
