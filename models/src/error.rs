@@ -74,14 +74,6 @@ pub enum ModelError {
         /// Path of an adapter's leaf.
         path: String,
     },
-    /// A peft adapter does not fit the model.
-    #[error("{}: {reason}", file.display())]
-    Adapter {
-        /// The adapter's file or directory.
-        file: PathBuf,
-        /// The reason and the remedy.
-        reason: String,
-    },
     /// One of several texts cannot be read.
     #[error("text {number}: {error}")]
     InText {
