@@ -13,8 +13,8 @@ use crate::{
     },
     config_keys::{check_others, unknown},
     end_tokens::{EndTokens, published_ends},
-    error::{ModelError, Result, invalid},
-    pretrained::{PretrainedConfig, rename},
+    error::{Result, invalid},
+    pretrained::{PretrainedConfig, preset_sizes, rename},
     tied::is_tied,
 };
 
@@ -122,7 +122,7 @@ impl GptNeoConfig {
     /// Returns the activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if the name is unknown.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         self.activation_function.parse().or_else(invalid)
     }
@@ -177,15 +177,9 @@ impl PretrainedConfig for GptNeoConfig {
 
     /// Returns a published size: `gpt-neo-125m`, `gpt-neo-1.3B` or `gpt-neo-2.7B`.
     fn preset(name: &str) -> Result<Self> {
-        let (hidden_size, num_layers, num_heads) = match name {
-            "gpt-neo-125m" => (768, 12, 12),
-            "gpt-neo-1.3B" => (2048, 24, 16),
-            "gpt-neo-2.7B" => (2560, 32, 20),
-            _ => {
-                let known = "gpt-neo-125m, gpt-neo-1.3B, gpt-neo-2.7B".into();
-                return Err(ModelError::UnknownPreset { name: name.into(), known });
-            }
-        };
+        let sizes =
+            [("gpt-neo-125m", (768, 12, 12)), ("gpt-neo-1.3B", (2048, 24, 16)), ("gpt-neo-2.7B", (2560, 32, 20))];
+        let (hidden_size, num_layers, num_heads) = preset_sizes(name, &sizes)?;
         let attention_types = vec![(vec![AttentionKind::Global, AttentionKind::Local], num_layers / 2)];
         Ok(Self { hidden_size, num_layers, num_heads, attention_types, ..Self::default() })
     }

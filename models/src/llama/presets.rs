@@ -1,10 +1,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Architecture, LlamaConfig};
-use crate::{
-    EndTokens,
-    error::{ModelError, Result},
-};
+use crate::{EndTokens, error::Result, pretrained::preset_sizes};
 
 /// Published sizes by name: vocabulary size, hidden size, hidden width of the feed-forward layers, layers, query heads,
 /// key-value heads, maximum sequence length.
@@ -39,13 +36,10 @@ impl LlamaConfig {
     /// Returns a published size, from `smollm2-135m` to `llama-3.1-405b`.
     ///
     /// # Errors
-    /// [`ModelError::UnknownPreset`], which lists the known names, for any other name.
+    /// [`ModelError::UnknownPreset`](crate::ModelError::UnknownPreset), which lists the known names, for any other name.
     pub(super) fn published_size(name: &str) -> Result<Self> {
-        let Some((_, sizes)) = SIZES.iter().find(|(known, _)| *known == name) else {
-            let known = SIZES.map(|(name, _)| name).join(", ");
-            return Err(ModelError::UnknownPreset { name: name.into(), known });
-        };
-        let [vocab_size, hidden_size, intermediate_size, num_hidden_layers, heads, kv_heads, positions] = *sizes;
+        let [vocab_size, hidden_size, intermediate_size, num_hidden_layers, heads, kv_heads, positions] =
+            preset_sizes(name, &SIZES)?;
         let family = |name_of: &str| name.starts_with(name_of);
         let model_type = if family("mistral") {
             Architecture::Mistral

@@ -289,6 +289,18 @@ pub trait Pretrained<B: Backend>: Tree<B> {
     }
 }
 
+/// Returns the sizes of a preset, from a table with a row for each name.
+///
+/// # Errors
+/// [`ModelError::UnknownPreset`], with the names of the table.
+pub(crate) fn preset_sizes<T: Copy>(name: &str, table: &[(&str, T)]) -> Result<T> {
+    let row = table.iter().find(|(known, _)| *known == name);
+    row.map(|(_, sizes)| *sizes).ok_or_else(|| ModelError::UnknownPreset {
+        name: name.into(),
+        known: table.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", "),
+    })
+}
+
 /// Returns the fields of a serialised configuration.
 pub(crate) fn fields_of(config: &impl Serialize) -> Result<Map<String, Value>> {
     match serde_json::to_value(config) {
