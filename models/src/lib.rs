@@ -43,6 +43,7 @@ pub mod rnn;
 pub mod sequence_classification;
 mod shifted;
 mod text_classifier;
+mod texts;
 mod tied;
 pub mod vision;
 pub mod vit;

@@ -14,13 +14,8 @@ use grove_tree::{Init, Key, Tree, cast};
 use grove_weights::{NameMap, TensorFiles};
 use serde_json::{Map, Value};
 
-use super::{
-    BertConfig, TextBatch,
-    input::{bucketed_len, longest},
-    names::published_names,
-    pretrained::has_pooler,
-};
-use crate::{Pretrained, PretrainedConfig, error::Result};
+use super::{BertConfig, TextBatch, input::bucketed_len, names::published_names, pretrained::has_pooler};
+use crate::{Pretrained, PretrainedConfig, error::Result, texts::longest};
 
 /// BERT, RoBERTa or DistilBERT without a head. Computes the hidden states of all tokens.
 ///

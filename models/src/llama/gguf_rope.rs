@@ -5,7 +5,7 @@ use grove_files::printable::excerpt;
 use grove_weights::TensorFiles;
 use serde_json::{Map, Value, json};
 
-use super::{LlamaConfig, gguf::Keys};
+use super::{LlamaConfig, gguf::Keys, rope::llama3_scaling};
 use crate::error::{Result, invalid};
 
 /// Kind of scaling with an explicit list of factors.
@@ -94,14 +94,10 @@ fn check_magnitudes(keys: &Keys<'_>, kind: &str, factor: f64) -> Result<f64> {
 /// factors themselves.
 fn own_factors(keys: &Keys<'_>, factors: &[f32]) -> Result<Option<Map<String, Value>>> {
     for factor in [8.0, 32.0] {
-        let fields = json!({
-            "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        });
         let rope = LlamaConfig {
             head_dim: Some(2 * factors.len()),
             rope_theta: keys.number("rope.freq_base")?,
-            rope_scaling: fields.as_object().cloned(),
+            rope_scaling: Some(llama3_scaling(factor, 4.0)),
             ..LlamaConfig::default()
         };
         let alike = |(a, b): (&f32, &f32)| (a / b - 1.0).abs() < 1e-4;

@@ -3,12 +3,13 @@
 use grove_files::{FileError, KnownKeys, RefusedKey, check_keys, printable::excerpt, read_json};
 use grove_weights::{NameMap, TensorFiles};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::path::Path;
 
 use super::{
     LlamaConfig,
     names::{LINEAR, ROTARY, TIED, with_linear},
+    rope::llama3_scaling,
 };
 use crate::{
     EndTokens, PretrainedConfig,
@@ -116,12 +117,10 @@ pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig>
     let third = vocab_size >= THIRD_VOCABULARY;
     let code = !third && params.rope_theta.is_some_and(|base| base > 10_000.0);
     let (first, last) = if third { (128_000, 128_001) } else { (1, 2) };
-    let scaling = json!({
-        "rope_type": "llama3",
-        "factor": params.rope_scaling_factor.unwrap_or(if hidden_size < SCALED_BY_8 { 32.0 } else { 8.0 }),
-        "low_freq_factor": 1.0, "high_freq_factor": params.rope_high_freq_factor.unwrap_or(4.0),
-        "original_max_position_embeddings": 8192,
-    });
+    let scaling = || {
+        let factor = params.rope_scaling_factor.unwrap_or(if hidden_size < SCALED_BY_8 { 32.0 } else { 8.0 });
+        llama3_scaling(factor, params.rope_high_freq_factor.unwrap_or(4.0))
+    };
     let config = LlamaConfig {
         vocab_size,
         hidden_size,
@@ -131,7 +130,7 @@ pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig>
         num_key_value_heads: params.n_kv_heads,
         rms_norm_eps: params.norm_eps,
         rope_theta: params.rope_theta,
-        rope_scaling: scaling.as_object().cloned().filter(|_| params.use_scaled_rope),
+        rope_scaling: params.use_scaled_rope.then(scaling),
         head_dim: params.head_dim,
         max_position_embeddings: params.max_position_embeddings.unwrap_or(match () {
             () if params.use_scaled_rope => 131_072,

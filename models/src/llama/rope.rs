@@ -51,6 +51,18 @@ const KEYS: KnownKeys = KnownKeys {
     ],
 };
 
+/// Returns the fields of LLaMA 3's scaling of the angles.
+pub(super) fn llama3_scaling(factor: f64, high_freq_factor: f64) -> Map<String, Value> {
+    let fields = [
+        ("rope_type", "llama3".into()),
+        ("factor", factor.into()),
+        ("low_freq_factor", 1.0.into()),
+        ("high_freq_factor", high_freq_factor.into()),
+        ("original_max_position_embeddings", 8192.into()),
+    ];
+    fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
 /// Fields of a configuration that describe the scaling of the angles.
 struct Scaling<'a>(&'a Map<String, Value>);
 

@@ -21,7 +21,7 @@ mod batch;
 mod fields;
 mod model;
 
-pub use base::BaseDecoder;
+pub use base::{BaseDecoder, DecoderFacts};
 pub use batch::DecoderTexts;
 pub(crate) use fields::check_fields;
 pub use model::DecoderForSequenceClassification;
