@@ -87,6 +87,11 @@ pub(crate) fn numbered(count: u64) -> Vec<String> {
     (0..count.min(1 << 20)).map(|i| format!("LABEL_{i}")).collect()
 }
 
+/// Returns the `label2id` of a `config.json`: the index of each class.
+pub(crate) fn indices(labels: &[String]) -> Value {
+    labels.iter().enumerate().map(|(i, label)| (label.clone(), Value::from(i))).collect()
+}
+
 pub(crate) fn serialize<S: Serializer>(labels: &[String], serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_map(labels.iter().enumerate().map(|(i, label)| (i.to_string(), label)))
 }

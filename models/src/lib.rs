@@ -41,7 +41,6 @@ mod rank;
 pub mod resnet;
 pub mod rnn;
 pub mod sequence_classification;
-mod shifted;
 mod text_classifier;
 mod texts;
 mod tied;

@@ -21,7 +21,7 @@ use crate::{
     },
     error::{ModelError, Result},
     model_files::ModelFiles,
-    pretrained::config_beside,
+    pretrained::{class_name, config_beside},
     resnet,
     sequence_classification::{
         Gpt2ForSequenceClassification, GptNeoForSequenceClassification, LlamaForSequenceClassification,
@@ -276,8 +276,7 @@ impl<B: Backend, M: Pretrained<B>> Saved<B> for M {
 /// The `config.json` cannot be read.
 pub fn class_with_head(path: &Path) -> Result<Option<String>> {
     let fields = config_fields(path)?;
-    let class = fields.get("architectures").and_then(|classes| classes.get(0)?.as_str());
-    Ok(class.and_then(|class| Some(class.split_once("For")?.1.to_owned())))
+    Ok(class_name(&fields).and_then(|class| Some(class.split_once("For")?.1.to_owned())))
 }
 
 /// Returns the fields of the `config.json` in a directory or beside a weights file; none without one.

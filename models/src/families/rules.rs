@@ -131,9 +131,7 @@ macro_rules! decoders {
                     other => Err(other),
                 }
             }
-        }
 
-        impl ModelKind {
             /// Runs a computation with a decoder of this family that classifies texts.
             ///
             /// # Errors

@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub(crate) use dtype::computing_in;
-pub(crate) use json::{config_beside, file_beside, rename};
+pub(crate) use json::{class_name, config_beside, file_beside, rename};
 pub(crate) use with_adapter::adapted;
 
 /// Configuration of a model: the fields of its `config.json`.

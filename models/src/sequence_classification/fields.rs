@@ -6,6 +6,7 @@ use crate::{
     checks::check_sizes,
     error::{Result, invalid},
     labels,
+    pretrained::class_name,
     problem_type::ProblemType,
 };
 
@@ -38,12 +39,10 @@ impl Fields {
 
     /// Writes the fields into those of a `config.json`.
     pub fn write(&self, fields: &mut Map<String, Value>) {
-        let numbered = self.labels.iter().enumerate();
-        let names = numbered.clone().map(|(i, label)| (i.to_string(), label.clone().into())).collect();
-        let numbers = numbered.map(|(i, label)| (label.clone(), i.into())).collect();
+        let names: Value = self.labels.iter().enumerate().map(|(i, label)| (i.to_string(), label.as_str())).collect();
         fields.remove("num_labels");
-        fields.insert("id2label".into(), Value::Object(names));
-        fields.insert("label2id".into(), Value::Object(numbers));
+        fields.insert("id2label".into(), names);
+        fields.insert("label2id".into(), labels::indices(&self.labels));
         if let Some(problem) = self.problem_type {
             fields.insert("problem_type".into(), problem.name().into());
         }
@@ -55,6 +54,5 @@ impl Fields {
 /// # Errors
 /// As [`Fields::of`].
 pub(crate) fn check_fields(fields: &Map<String, Value>) -> Result<()> {
-    let class = fields.get("architectures").and_then(|classes| classes.get(0)?.as_str());
-    if class.is_some_and(|class| class.ends_with(CLASS)) { Fields::of(fields).map(drop) } else { Ok(()) }
+    if class_name(fields).is_some_and(|class| class.ends_with(CLASS)) { Fields::of(fields).map(drop) } else { Ok(()) }
 }
