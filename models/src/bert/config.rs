@@ -165,8 +165,7 @@ impl PretrainedConfig for BertConfig {
     }
 
     fn read(file: &Path) -> Result<Self> {
-        let wrong = |error: serde_json::Error| FileError::json(file, error.to_string());
-        Ok(Self::from_json(read_json(file)?).map_err(wrong)?)
+        Ok(Self::from_json(read_json(file)?).map_err(|error| FileError::json(file, error.to_string()))?)
     }
 
     /// Returns a published size: `tiny`, `mini`, `small` or `medium` ("Well-Read Students Learn Better", Turc et al.,

@@ -53,8 +53,9 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
     }
 
     /// Loads a published encoder for fine-tuning, with a head. Tensors that are absent from the file get initial
-    /// weights; the report lists them. So does the head, if the `config.json` names a class with another head. A classification head keeps the weights of labels that the model's own
-    /// `config.json` names too, matched by name, and gets new weights for the other labels.
+    /// weights; the report lists them. The head gets initial weights if the `config.json` names a class with another
+    /// head. A classification head keeps the weights of labels that the model's own `config.json` names too, matched by
+    /// name, and gets new weights for the other labels.
     ///
     /// # Errors
     /// The error names the file and the remedy. A file without the encoder's tensors is an error too. Also as

@@ -231,41 +231,9 @@ impl<B: Backend> AutoModel<B> {
         self.save_sharded(directory, None)
     }
 
-    /// Saves the model in files of at most `max_shard_bytes`; see [`Pretrained::save_sharded`].
-    ///
-    /// # Errors
-    /// As [`Pretrained::save_pretrained`].
-    pub fn save_sharded(&self, directory: impl AsRef<Path>, max_shard_bytes: Option<usize>) -> Result<()> {
-        self.saved().save(directory.as_ref(), max_shard_bytes)
-    }
-
-    /// Returns the fields of the model's `config.json`.
-    ///
-    /// # Errors
-    /// As [`Pretrained::published_config`].
-    pub fn config(&self) -> Result<Map<String, Value>> {
-        self.saved().config()
-    }
-
     /// Returns the number of parameters, without running statistics.
     pub fn num_parameters(&self) -> usize {
         count_params(self)
-    }
-}
-
-/// The methods of [`Pretrained`] that need no type.
-trait Saved<B: Backend> {
-    fn save(&self, directory: &Path, max_shard_bytes: Option<usize>) -> Result<()>;
-    fn config(&self) -> Result<Map<String, Value>>;
-}
-
-impl<B: Backend, M: Pretrained<B>> Saved<B> for M {
-    fn save(&self, directory: &Path, max_shard_bytes: Option<usize>) -> Result<()> {
-        self.save_sharded(directory, max_shard_bytes)
-    }
-
-    fn config(&self) -> Result<Map<String, Value>> {
-        self.published_config()
     }
 }
 

@@ -237,7 +237,7 @@ pub(super) fn with_names(mut names: NameMap, config: &LlamaConfig) -> NameMap {
 }
 
 /// Returns the quantization of a tensor in a file, if the backend keeps the tensor quantized.
-fn kept<B: Backend>(names: &NameMap, checkpoint: &TensorFiles, path: &str) -> Option<Quantization> {
+fn stored_quantization<B: Backend>(names: &NameMap, checkpoint: &TensorFiles, path: &str) -> Option<Quantization> {
     let (_, info) = names.published(checkpoint, &format!("{path}.blocks"))?;
     Quantization::from_name(info.quantized?.name()).filter(|_| B::MIXED_DTYPE_WEIGHTS && !B::LAZY)
 }
@@ -248,7 +248,7 @@ impl<B: Backend> Llama<B> {
         let projection = |map: &mut QuantLinear<B>, path: String| {
             let MaybeQuantized::Dense(dense) = map else { return };
             let [inputs, outputs] = dense.weight.shape();
-            if let Some(kind) = kept::<B>(names, checkpoint, &path) {
+            if let Some(kind) = stored_quantization::<B>(names, checkpoint, &path) {
                 let bias = dense.bias.take();
                 *map = MaybeQuantized::Quantized(Quantized { bias, ..Quantized::absent(outputs, inputs, kind) });
             }
@@ -256,7 +256,7 @@ impl<B: Backend> Llama<B> {
         let table = |table: &mut QuantEmbedding<B>, path: &str| {
             let MaybeQuantized::Dense(dense) = table else { return };
             let [symbols, size] = dense.weight.shape();
-            if let Some(kind) = kept::<B>(names, checkpoint, path) {
+            if let Some(kind) = stored_quantization::<B>(names, checkpoint, path) {
                 *table = MaybeQuantized::Quantized(Quantized::absent(symbols, size, kind));
             }
         };

@@ -103,13 +103,13 @@ const SCALED_BY_8: usize = 4096;
 /// Reads the configuration of a model in Meta's files.
 pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig> {
     let fields: Map<String, Value> = read_json(file)?;
-    let wrong = |reason: String| ModelError::from(FileError::json(file, reason));
-    check_known(&fields).map_err(wrong)?;
+    let file_error = |reason: String| ModelError::from(FileError::json(file, reason));
+    check_known(&fields).map_err(file_error)?;
     check_keys(&KEYS, file, &fields)?;
     let params: Params = read_json(file)?;
     let shape = |name: &str| match checkpoint.info(name)?.shape[..] {
         [rows, columns] => Ok([rows, columns]),
-        _ => Err(wrong(format!("{name} is not a matrix"))),
+        _ => Err(file_error(format!("{name} is not a matrix"))),
     };
     let [vocab_size, hidden_size] = shape("tok_embeddings.weight")?;
     let [intermediate_size, _] = shape("layers.0.feed_forward.w1.weight")?;
@@ -143,7 +143,7 @@ pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig>
         eos_token_id: EndTokens::One(last),
         ..LlamaConfig::default()
     };
-    config.validate().map_err(|error| wrong(error.to_string()))?;
+    config.validate().map_err(|error| file_error(error.to_string()))?;
     Ok(config)
 }
 

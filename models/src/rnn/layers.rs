@@ -93,11 +93,11 @@ impl<B: Backend> RnnLayers<B> {
     }
 
     /// Returns the options of the layers.
-    pub fn options(&self) -> &RnnOptions {
+    pub(super) fn options_mut(&mut self) -> &mut RnnOptions {
         match self {
-            Self::Rnn(layers) => &layers.options,
-            Self::Gru(layers) => &layers.options,
-            Self::Lstm(layers) => &layers.options,
+            Self::Rnn(layers) => &mut layers.options,
+            Self::Gru(layers) => &mut layers.options,
+            Self::Lstm(layers) => &mut layers.options,
         }
     }
 

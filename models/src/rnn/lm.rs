@@ -137,11 +137,7 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
 
     fn with_dropout(mut self, rate: f64) -> Self {
         self.config.dropout = rate;
-        match &mut self.rnn {
-            RnnLayers::Rnn(layers) => layers.options.dropout = rate,
-            RnnLayers::Gru(layers) => layers.options.dropout = rate,
-            RnnLayers::Lstm(layers) => layers.options.dropout = rate,
-        }
+        self.rnn.options_mut().dropout = rate;
         self
     }
 

@@ -182,10 +182,10 @@ impl<B: Backend> ImageClassifier<B> for Vit<B> {
 
     fn check_size(&self, size: [usize; 2], max_patches: usize) -> Result<()> {
         let patch = self.config.patch_size;
-        let wrong = |reason: String| Err(ModelError::ImageSize { size, reason });
+        let unsupported = |reason: String| Err(ModelError::ImageSize { size, reason });
         match size.map(|side| side / patch) {
-            [0, _] | [_, 0] => wrong(format!("have no whole patch of the model's {patch}x{patch}")),
-            [rows, columns] if rows.saturating_mul(columns) > max_patches => wrong(format!(
+            [0, _] | [_, 0] => unsupported(format!("have no whole patch of the model's {patch}x{patch}")),
+            [rows, columns] if rows.saturating_mul(columns) > max_patches => unsupported(format!(
                 "fall into {} patches of {patch}x{patch}, more than the limit of {max_patches}",
                 rows.saturating_mul(columns)
             )),

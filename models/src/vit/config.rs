@@ -9,7 +9,7 @@ use super::Family;
 use crate::{
     checks::{check, check_classes, check_divisible, check_epsilon, check_initializer_range, check_rates, check_sizes},
     config_keys::{BACKBONES, check_others, is_default, is_one, unknown},
-    error::{ModelError, Result, invalid},
+    error::{Result, invalid},
     pretrained::PretrainedConfig,
     problem_type::ProblemType,
 };
@@ -214,7 +214,7 @@ impl VitConfig {
     /// Returns the activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if the name is unknown.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         if self.swiglu {
             return Ok(Activation::Silu);
@@ -244,17 +244,16 @@ const KEYS: KnownKeys = KnownKeys {
 
 impl PretrainedConfig for VitConfig {
     fn read(file: &Path) -> Result<Self> {
-        let wrong = |error: ModelError| FileError::json(file, error.to_string());
-        Ok(Self::from_json(read_json(file)?).map_err(wrong)?)
+        Ok(Self::from_json(read_json(file)?).map_err(|error| FileError::json(file, error.to_string()))?)
     }
 
     /// Returns the configuration of a checkpoint: transformers' `config.json` beside it, else the sizes inferred from
     /// the tensors' shapes, with timm's `config.json` if there is one. It has one label per class of the head.
     ///
     /// # Errors
-    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] if a file names another
-    /// number of classes than the head has; timm's `config.json` names an unsupported architecture; the number of
-    /// attention heads is unknown.
+    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer);
+    /// [`ModelError::Classes`](crate::ModelError::Classes) if a file names another number of classes than the head has;
+    /// timm's `config.json` names an unsupported architecture; the number of attention heads is unknown.
     fn of(path: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         Self::of_checkpoint(path.as_ref(), checkpoint)
     }
