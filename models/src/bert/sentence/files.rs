@@ -137,6 +137,9 @@ const ENCODER: KnownKeys = KnownKeys {
     }],
 };
 
+/// Classes of the modules in `modules.json`.
+const CLASSES: [&str; 6] = ["Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"];
+
 fn file_error(file: &Path, reason: String) -> ModelError {
     FileError::json(file, reason).into()
 }
@@ -279,15 +282,19 @@ impl<B: Backend> SentenceEncoder<B> {
     /// Reads `modules.json` and the modules after the encoder.
     fn read_modules(&mut self, directory: &Path, list: &Path, device: &B::Device, dtype: Option<DType>) -> Result<()> {
         let modules: Vec<ModuleEntry> = read_json(list)?;
+        if let Some(ModuleEntry { kind, path, .. }) = modules.iter().find(|module| !CLASSES.contains(&module.class())) {
+            return Err(file_error(
+                list,
+                format!(
+                    "the module '{kind}' in '{path}' is not known; known are Transformer, Pooling, Normalize, Dense, \
+                     LayerNorm and Dropout"
+                ),
+            ));
+        }
         let classes: Vec<&str> = modules.iter().map(ModuleEntry::class).collect();
-        let order = "the first must be a Transformer, the second a Pooling, and each kind may occur once";
-        let count = |class: &str| classes.iter().filter(|found| **found == class).count();
-        let pooled = classes.get(1) == Some(&"Pooling") && count("Pooling") == 1;
-        let known =
-            |class: &&str| ["Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"].contains(class);
-        if classes.iter().all(known)
-            && !(classes.first() == Some(&"Transformer") && count("Transformer") == 1 && pooled)
-        {
+        let count = |class: &str| classes.iter().filter(|other| **other == class).count();
+        if !(classes.starts_with(&["Transformer", "Pooling"]) && count("Transformer") == 1 && count("Pooling") == 1) {
+            let order = "the first must be a Transformer, the second a Pooling, and each kind may occur once";
             return Err(file_error(list, format!("its modules are {}; {order}", classes.join(", "))));
         }
         for module in &modules {
@@ -295,19 +302,7 @@ impl<B: Backend> SentenceEncoder<B> {
             match module.class() {
                 "Transformer" => {}
                 "Pooling" => self.read_pooling(&folder.join("config.json"))?,
-                class => match SentenceModule::read(class, &folder, device, dtype)? {
-                    Some(module) => self.modules.extend(module),
-                    None => {
-                        let (kind, path) = (&module.kind, &module.path);
-                        return Err(file_error(
-                            list,
-                            format!(
-                                "the module '{kind}' in '{path}' is not known; known are Transformer, Pooling, Normalize, \
-                                 Dense, LayerNorm and Dropout"
-                            ),
-                        ));
-                    }
-                },
+                class => self.modules.extend(SentenceModule::read(class, &folder, device, dtype)?),
             }
         }
         Ok(())

@@ -101,19 +101,19 @@ impl<B: Backend> SentenceModule<B> {
         }
     }
 
-    /// Reads a module of the given class from its directory. The outer `None` means an unknown class, the inner one a
-    /// class without effect at inference.
+    /// Reads a module of the given class from its directory: `Normalize`, `Dense`, `LayerNorm` or `Dropout`, which has no
+    /// effect at inference and gives `None`.
     pub(super) fn read(
         class: &str,
         directory: &Path,
         device: &B::Device,
         dtype: Option<DType>,
-    ) -> Result<Option<Option<Self>>> {
+    ) -> Result<Option<Self>> {
         let options = LoadOptions { dtype: Some(pooled_dtype(dtype)), ..LoadOptions::new(device) };
         let file = directory.join("config.json");
         let fields =
             || -> Result<Map<String, Value>> { if file.is_file() { Ok(read_json(&file)?) } else { Ok(Map::new()) } };
-        Ok(Some(match class {
+        Ok(match class {
             "Normalize" => {
                 check_keys(&NORMALIZE, &file, &fields()?)?;
                 Some(Self::Normalize)
@@ -131,8 +131,8 @@ impl<B: Backend> SentenceModule<B> {
                 let norm = weights(directory, &names, &options, |init| LayerNorm::new(dimension, 1e-5, init))?;
                 Some(Self::LayerNorm(norm))
             }
-            _ => return Ok(None),
-        }))
+            other => unreachable!("{other} is not the class of a module after the pooling"),
+        })
     }
 }
 
