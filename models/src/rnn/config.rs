@@ -92,12 +92,7 @@ impl PretrainedConfig for RnnLmConfig {
 
     fn validate(&self) -> Result<()> {
         check_model_type(&self.model_type, "grove_rnn_lm")?;
-        let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("embedding_size", self.embedding_size),
-            ("hidden_size", self.hidden_size),
-        ];
-        check_layers(sizes, self.num_layers, self.dropout)?;
+        check_layers([self.vocab_size, self.embedding_size, self.hidden_size], self.num_layers, self.dropout)?;
         let (embedding, hidden) = (self.embedding_size, self.hidden_size);
         check(!self.tie_word_embeddings || embedding == hidden, || {
             format!("tie_word_embeddings needs embedding_size, {embedding}, to equal hidden_size, {hidden}")
@@ -177,8 +172,9 @@ impl RnnClassifierConfig {
     }
 }
 
-fn check_layers(sizes: [(&str, usize); 3], num_layers: usize, dropout: f64) -> Result<()> {
-    check_sizes(28, sizes)?;
+/// Checks the fields that both configurations have. `sizes` are those of the vocabulary, the embedding and the state.
+fn check_layers(sizes: [usize; 3], num_layers: usize, dropout: f64) -> Result<()> {
+    check_sizes(28, ["vocab_size", "embedding_size", "hidden_size"].into_iter().zip(sizes))?;
     check((1..=1000).contains(&num_layers), || format!("num_layers is {num_layers}; it must be between 1 and 1000"))?;
     check_rates([("dropout", dropout)])
 }
@@ -190,12 +186,7 @@ impl PretrainedConfig for RnnClassifierConfig {
 
     fn validate(&self) -> Result<()> {
         check_model_type(&self.model_type, "grove_rnn_classifier")?;
-        let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("embedding_size", self.embedding_size),
-            ("hidden_size", self.hidden_size),
-        ];
-        check_layers(sizes, self.num_layers, self.dropout)?;
+        check_layers([self.vocab_size, self.embedding_size, self.hidden_size], self.num_layers, self.dropout)?;
         let count = self.labels.len();
         check(count >= 2, || format!("id2label has {count} classes; there must be at least two"))?;
         let mut sorted: Vec<&String> = self.labels.iter().collect();
