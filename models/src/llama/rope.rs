@@ -107,10 +107,7 @@ impl LlamaConfig {
     /// [`ModelError::Config`](crate::ModelError::Config) if the kind of scaling is unknown or lacks a parameter.
     pub fn rope(&self) -> Result<Rope> {
         let empty = Map::new();
-        // `rope_scaling` takes precedence over `rope_parameters`, as in transformers.
-        let given = |fields: &&Map<String, Value>| !fields.is_empty();
-        let (older, newer) = (self.rope_scaling.as_ref(), self.rope_parameters.as_ref());
-        let fields = Scaling(older.filter(given).or(newer.filter(given)).unwrap_or(&empty));
+        let fields = Scaling(self.rope_fields().unwrap_or(&empty));
         KEYS.check(Path::new("the rotary positions"), fields.0)
             .or_else(|reason| invalid(format!("rope_parameters: {reason}")))?;
         let part = self.other.get("partial_rotary_factor").unwrap_or(&Value::Null);
@@ -125,6 +122,17 @@ impl LlamaConfig {
             Some(Value::String(kind)) => kind.as_str(),
             Some(other) => return invalid(format!("rope_type is {other}; known are {KINDS}")),
         };
+        let scaling = self.scaling(&fields, kind)?;
+        Ok(Rope { head_dim: self.head_dim(), base, scaling, interleaved: false })
+    }
+
+    /// Returns the fields of the rotary angles. `rope_scaling` takes precedence over `rope_parameters`, as in transformers.
+    fn rope_fields(&self) -> Option<&Map<String, Value>> {
+        self.rope_scaling.as_ref().filter(|fields| !fields.is_empty()).or(self.rope_parameters.as_ref())
+    }
+
+    /// Returns the scaling of the angles of this kind.
+    fn scaling(&self, fields: &Scaling<'_>, kind: &str) -> Result<RopeScaling> {
         let factor = || fields.needed("factor", kind);
         let original = || -> Result<usize> {
             let own = self.other.get("original_max_position_embeddings").and_then(Value::as_f64);
@@ -132,7 +140,7 @@ impl LlamaConfig {
             Ok(configured.map_or(self.max_position_embeddings, |configured| configured as usize).max(1))
         };
         let growth = || -> Result<f64> { Ok(self.max_position_embeddings as f64 / original()? as f64) };
-        let scaling = match kind {
+        Ok(match kind {
             "default" => RopeScaling::None,
             "linear" => RopeScaling::Linear { factor: factor()? },
             // transformers uses `max_position_embeddings` here.
@@ -173,16 +181,14 @@ impl LlamaConfig {
             }
             gguf_rope::FACTORS => RopeScaling::Factors(fields.list("factors", self.head_dim() / 2)?),
             other => return invalid(format!("the scaling of rotary angles is of kind '{other}'; known are {KINDS}")),
-        };
-        Ok(Rope { head_dim: self.head_dim(), base, scaling, interleaved: false })
+        })
     }
 
     /// Returns the sequence length that the model supports: the training length, extended by the scaling of the rotary
     /// angles.
     pub fn trained_positions(&self) -> usize {
         let own = self.max_position_embeddings;
-        let fields = self.rope_scaling.as_ref().filter(|fields| !fields.is_empty()).or(self.rope_parameters.as_ref());
-        let number = |name: &str| fields.and_then(|fields| fields.get(name)).and_then(Value::as_f64);
+        let number = |name: &str| self.rope_fields().and_then(|fields| fields.get(name)).and_then(Value::as_f64);
         let before = number("original_max_position_embeddings");
         let stretched = |factor: f64| (own.max((before.unwrap_or(own as f64) * factor) as usize)).min(1 << 40);
         match self.rope().map(|rope| rope.scaling) {

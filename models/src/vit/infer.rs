@@ -121,14 +121,7 @@ impl VitConfig {
         let positions = shape(names.pos_embed).and_then(|shape| shape.get(1).copied());
         let positions = positions
             .ok_or_else(|| config_error(format!("`{}` is missing, or does not have three axes", names.pos_embed)))?;
-        let class = usize::from(class_token);
-        // Each library has its own number of prefix tokens with positions; take the one that leaves a square grid.
-        let (prefix, side) = [class, 0, class + num_register_tokens]
-            .into_iter()
-            .filter_map(|prefix| Some((prefix, positions.checked_sub(prefix)?)))
-            .find_map(|(prefix, patches)| Some((prefix, patches.isqrt())).filter(|(_, n)| n * n == patches && *n > 0))
-            .unwrap_or((class, 0));
-        let [height, width] = if side > 0 { [side, side] } else { [1, positions.saturating_sub(class)] };
+        let (position_prefix, [height, width]) = grid(positions, usize::from(class_token), num_register_tokens);
         let mean = has("fc_norm.weight");
         Ok(Self {
             model_type: Family::Vit,
@@ -145,7 +138,7 @@ impl VitConfig {
             num_register_tokens,
             layerscale_value: has(&block(0, "ls1.gamma")).then_some(1.0),
             class_token,
-            position_prefix: prefix,
+            position_prefix,
             pooling: match class_token {
                 _ if mean => Pooling::MeanThenNorm,
                 true => Pooling::Class,
@@ -155,6 +148,18 @@ impl VitConfig {
             ..Self::default()
         })
     }
+}
+
+/// Returns the number of prefix tokens with positions, and the rows and columns of the other positions. The grid is assumed
+/// to be square; if no prefix leaves a square, it has one row.
+fn grid(positions: usize, class: usize, registers: usize) -> (usize, [usize; 2]) {
+    // Each library has its own number of prefix tokens with positions; take the one that leaves a square grid.
+    let square = [class, 0, class + registers].into_iter().find_map(|prefix| {
+        let patches = positions.checked_sub(prefix)?;
+        let side = patches.isqrt();
+        (side > 0 && side * side == patches).then_some((prefix, [side; 2]))
+    });
+    square.unwrap_or((class, [1, positions.saturating_sub(class)]))
 }
 
 /// Returns the number of attention heads of timm's models with this width and depth, with or without a class token, if
