@@ -103,18 +103,18 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
 /// Transformer block: attention and a feed-forward layer, each preceded by a layer norm and added to the residual
 /// stream.
 #[derive(Tree, Clone, Debug)]
-pub struct Block<B: Backend> {
+pub struct Block<B: Backend, A = Attention<B>> {
     /// Layer norm before the attention.
     pub ln_1: LayerNorm<B>,
     /// Self-attention.
-    pub attn: Attention<B>,
+    pub attn: A,
     /// Layer norm before the feed-forward layer.
     pub ln_2: LayerNorm<B>,
     /// Feed-forward layer.
     pub mlp: Mlp<B>,
 }
 
-impl<B: Backend> Block<B> {
+impl<B: Backend, A: SelfAttention<B>> Block<B, A> {
     /// Computes the block's output.
     ///
     /// # Shapes
@@ -124,6 +124,16 @@ impl<B: Backend> Block<B> {
         let x = x.clone() + self.attn.forward(self.ln_1.forward(x), pass);
         x.clone() + self.mlp.forward(self.ln_2.forward(x), pass.key("mlp"))
     }
+}
+
+/// Causal self-attention of a [`Block`].
+pub trait SelfAttention<B: Backend>: Tree<B> {
+    /// Computes the attention over the cached positions and those of `x`.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, n_embd]`
+    #[track_caller]
+    fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3>;
 }
 
 /// Causal multi-head self-attention.
@@ -143,13 +153,9 @@ pub struct Attention<B: Backend> {
     pub resid_dropout: Dropout,
 }
 
-impl<B: Backend> Attention<B> {
-    /// Computes the attention over the cached positions and those of `x`.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, n_embd]`
+impl<B: Backend> SelfAttention<B> for Attention<B> {
     #[track_caller]
-    pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
         let [q, k, v] = split_heads(self.c_attn.forward(x), self.n_head); // each [b, n_head, t, head_dim]
         let y = pass.attend(q, k, v, self.scale, self.attn_dropout); // [b, n_head, t, head_dim]
         self.resid_dropout.forward(self.c_proj.forward(join_heads(y)), pass.key("attn"))

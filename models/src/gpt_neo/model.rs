@@ -8,7 +8,12 @@ use grove_tree::{Init, Key, Tree};
 use grove_weights::{NameMap, TensorFiles};
 
 use super::{AttentionKind, GptNeoConfig, published_names};
-use crate::{CausalLm, Pretrained, PretrainedConfig, error::Result, gpt2::Mlp, pretrained::computing_in};
+use crate::{
+    CausalLm, Pretrained, PretrainedConfig,
+    error::Result,
+    gpt2::{self, Mlp, SelfAttention},
+    pretrained::computing_in,
+};
 
 /// GPT-Neo with its language-modelling head.
 ///
@@ -99,30 +104,8 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
     }
 }
 
-/// Transformer block: that of GPT-2 with another attention.
-#[derive(Tree, Clone, Debug)]
-pub struct Block<B: Backend> {
-    /// Layer norm before the attention.
-    pub ln_1: LayerNorm<B>,
-    /// Self-attention.
-    pub attn: Attention<B>,
-    /// Layer norm before the feed-forward layer.
-    pub ln_2: LayerNorm<B>,
-    /// Feed-forward layer.
-    pub mlp: Mlp<B>,
-}
-
-impl<B: Backend> Block<B> {
-    /// Computes the block's output.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, hidden_size]`
-    #[track_caller]
-    pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
-        let x = x.clone() + self.attn.forward(self.ln_1.forward(x), pass);
-        x.clone() + self.mlp.forward(self.ln_2.forward(x), pass.key("mlp"))
-    }
-}
+/// Transformer block of GPT-2 with another attention.
+pub type Block<B> = gpt2::Block<B, Attention<B>>;
 
 /// Causal multi-head self-attention over all positions or a sliding window. The scores are not scaled.
 #[derive(Tree, Clone, Debug)]
@@ -145,14 +128,10 @@ pub struct Attention<B: Backend> {
     pub resid_dropout: Dropout,
 }
 
-impl<B: Backend> Attention<B> {
-    /// Computes the attention over the cached positions and those of `x`. Scores are computed in f32: they are not scaled
-    /// and would exceed the precision of 16-bit floats.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, hidden_size]`
+impl<B: Backend> SelfAttention<B> for Attention<B> {
+    /// Scores are computed in f32: they are not scaled and would exceed the precision of 16-bit floats.
     #[track_caller]
-    pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
         let dtype = x.dtype();
         let [q, k, v] = [&self.q_proj, &self.k_proj, &self.v_proj].map(|projection| {
             let x = to_heads(projection.forward(x.clone()), self.num_heads); // [b, num_heads, t, head_dim]
