@@ -47,11 +47,6 @@ fn is_of_transformers(fields: &Fields) -> bool {
     fields.get("model_type").is_some_and(|kind| kind != "timm_wrapper")
 }
 
-/// Refuses a timm `config.json` with an unsupported architecture or argument.
-fn check_architecture(fields: &Fields) -> Result<()> {
-    check_timm(fields, "ViT", TIMM, &TIMM_ARGUMENTS)
-}
-
 impl VitConfig {
     /// Returns the configuration of a checkpoint; see [`PretrainedConfig::of`].
     pub(super) fn of_checkpoint(path: &Path, checkpoint: &TensorFiles) -> Result<Self> {
@@ -61,7 +56,8 @@ impl VitConfig {
             Some(fields) if is_of_transformers(&fields) => Self::checked(&file, || Self::from_json(fields))?,
             Some(fields) => {
                 // Reports an unsupported architecture before looking for its tensors.
-                check_architecture(&fields).map_err(|error| FileError::json(&file, error.to_string()))?;
+                check_timm(&fields, "ViT", TIMM, &TIMM_ARGUMENTS)
+                    .map_err(|error| FileError::json(&file, error.to_string()))?;
                 let inferred = Self::infer(checkpoint)?;
                 name_unknown_timm_keys(&fields, &file);
                 Self::checked(&file, || inferred.with_timm(&fields)?.with_known_heads())?
@@ -99,13 +95,12 @@ impl VitConfig {
         serde_json::from_value(Value::Object(fields)).or_else(|error| invalid(error.to_string()))
     }
 
-    /// Applies timm's `config.json` to a configuration inferred from the weights' shapes. A file with
-    /// `num_attention_heads` alone suffices, for torchvision models of unusual sizes.
+    /// Applies timm's `config.json`, which has been checked, to a configuration inferred from the weights' shapes. A file
+    /// with `num_attention_heads` alone suffices, for torchvision models of unusual sizes.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) if the file names an unsupported architecture.
+    /// [`ModelError::Config`](crate::ModelError::Config) if its `global_pool` is not supported.
     fn with_timm(mut self, fields: &Fields) -> Result<Self> {
-        check_architecture(fields)?;
         let registered = timm_architecture(fields).and_then(|name| timm_line(TIMM, name));
         if let Some([_, _, heads]) = registered.and_then(|line| sizes_of(line.split_once(' ')?.1)) {
             self.num_attention_heads = heads;
