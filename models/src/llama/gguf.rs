@@ -9,7 +9,7 @@ use std::path::Path;
 use super::{
     Architecture, Llama, LlamaConfig,
     gguf_rope::{FREQUENCIES, scaling},
-    names::{LINEAR, TIED, with_linear},
+    names::{LINEAR, with_linear},
 };
 use crate::{
     EndTokens, PretrainedConfig,
@@ -221,7 +221,7 @@ pub(super) fn with_names(mut names: NameMap, config: &LlamaConfig) -> NameMap {
     for (linear, gguf) in LINEAR.into_iter().zip(GGUF) {
         names = with_linear(names, &format!("blk.{{i}}.{gguf}"), linear, config, interleaved);
     }
-    let names = names
+    names
         .alias("token_embd.weight", "embed_tokens.weight")
         .alias("token_embd.weight", "embed_tokens.blocks")
         .alias("blk.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight")
@@ -229,11 +229,7 @@ pub(super) fn with_names(mut names: NameMap, config: &LlamaConfig) -> NameMap {
         .alias("blk.{i}.attn_k_norm.weight", "layers.{i}.self_attn.k_norm.weight")
         .alias("blk.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight")
         .alias("output_norm.weight", "norm.weight")
-        .ignore_each(&[(FREQUENCIES, "factors of rotary angles, which are read with the configuration")]);
-    match config.tie_word_embeddings {
-        true => names.alias("output.weight", "embed_tokens.weight").ignore_each(&[("output.weight", TIED)]),
-        false => names.alias("output.weight", "lm_head.weight").alias("output.weight", "lm_head.blocks"),
-    }
+        .ignore_each(&[(FREQUENCIES, "factors of rotary angles, which are read with the configuration")])
 }
 
 /// Returns the quantization of a tensor in a file, if the backend keeps the tensor quantized.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{
     LlamaConfig,
-    names::{LINEAR, ROTARY, TIED, with_linear},
+    names::{LINEAR, ROTARY, with_linear},
     rope::llama3_scaling,
 };
 use crate::{
@@ -175,13 +175,9 @@ pub(super) fn with_names(mut names: NameMap, config: &LlamaConfig) -> NameMap {
     for (linear, meta) in LINEAR.into_iter().zip(META) {
         names = with_linear(names, &format!("layers.{{i}}.{meta}"), linear, config, true);
     }
-    let names = names
+    names
         .alias("tok_embeddings.weight", "embed_tokens.weight")
         .alias("layers.{i}.attention_norm.weight", "layers.{i}.input_layernorm.weight")
         .alias("layers.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight")
-        .ignore_each(&[("rope.freqs", ROTARY)]);
-    match config.tie_word_embeddings {
-        true => names.alias("output.weight", "embed_tokens.weight").ignore_each(&[("output.weight", TIED)]),
-        false => names.alias("output.weight", "lm_head.weight"),
-    }
+        .ignore_each(&[("rope.freqs", ROTARY)])
 }

@@ -24,11 +24,16 @@ pub fn published_names(config: &LlamaConfig) -> NameMap {
             ("layers.{i}.self_attn.rotary_emb.inv_freq", ROTARY),
             ("mtp.**", "multi-token prediction heads, which draft tokens and change no text"),
         ]);
-    gguf::with_names(meta::with_names(names, config), config)
+    names = gguf::with_names(meta::with_names(names, config), config);
+    // Meta and GGUF have the same name for the output layer.
+    match config.tie_word_embeddings {
+        true => names.alias("output.weight", "embed_tokens.weight").ignore_each(&[("output.weight", TIED)]),
+        false => names.alias("output.weight", "lm_head.weight").alias("output.weight", "lm_head.blocks"),
+    }
 }
 
 /// Reason for which the output layer of a tied model is not loaded.
-pub(super) const TIED: &str = "the output layer is tied to the token embedding";
+const TIED: &str = "the output layer is tied to the token embedding";
 
 /// Reason for which rotary angles are not loaded.
 pub(super) const ROTARY: &str = "rotary angles, which follow from the configuration";
