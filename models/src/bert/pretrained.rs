@@ -14,7 +14,7 @@ use crate::{
     pretrained::adapted,
 };
 
-impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<Bert<B>, H> {
+impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<B, H> {
     type Config = BertConfig;
 
     /// Creates a model with the published initialisation: normal weights with standard deviation `initializer_range`,
@@ -40,7 +40,7 @@ impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<Bert<B>, H> {
     }
 }
 
-impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
+impl<B: Backend, H: BertHead<B>> WithHead<B, H> {
     /// Loads a published encoder from a directory, a weights file or a hub id for fine-tuning, with a head for `labels`. A
     /// head keeps the weights of labels that the model's own `config.json` names too, and gets new weights for the others.
     ///

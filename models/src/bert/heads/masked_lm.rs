@@ -6,8 +6,8 @@ use grove_layers::{LayerNorm, Linear, loss};
 use grove_tree::{Array, Init, Key, Tree};
 use grove_weights::NameMap;
 
-use super::{BertHead, WithHead, new_linear, token_loss};
-use crate::bert::{Bert, BertConfig, TextBatch, names::masked_lm_names};
+use super::{BertForMaskedLm, BertHead, new_linear, token_loss};
+use crate::bert::{BertConfig, TextBatch, names::masked_lm_names};
 
 /// Masked-language-modelling head.
 #[derive(Tree, Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct MaskedLmHead<B: Backend> {
     pub bias: Array<B, 1>,
 }
 
-impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
+impl<B: Backend> BertForMaskedLm<B> {
     /// Computes the logits of the vocabulary at each position. Dropout is applied if a `key` is given.
     ///
     /// # Shapes

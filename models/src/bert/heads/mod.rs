@@ -18,17 +18,17 @@ pub use tokens::{AnswerHead, TokenHead};
 
 /// An encoder with a task head.
 #[derive(Tree, Clone, Debug)]
-pub struct WithHead<E, H> {
+pub struct WithHead<B: Backend, H> {
     /// Encoder.
-    pub bert: E,
+    pub bert: Bert<B>,
     /// Task head.
     pub head: H,
 }
 
 /// BERT that fills in masked tokens.
-pub type BertForMaskedLm<B> = WithHead<Bert<B>, MaskedLmHead<B>>;
+pub type BertForMaskedLm<B> = WithHead<B, MaskedLmHead<B>>;
 /// BERT that predicts if the second text follows the first.
-pub type BertForNextSentence<B> = WithHead<Bert<B>, NextSentenceHead<B>>;
+pub type BertForNextSentence<B> = WithHead<B, NextSentenceHead<B>>;
 /// BERT that classifies texts.
 ///
 /// ```
@@ -42,7 +42,7 @@ pub type BertForNextSentence<B> = WithHead<Bert<B>, NextSentenceHead<B>>;
 /// assert_eq!(model.forward(&texts, None).dims(), [2, 2]); // logits, [b, labels]
 /// # Ok::<(), grove_models::ModelError>(())
 /// ```
-pub type BertForSequenceClassification<B> = WithHead<Bert<B>, SequenceHead<B>>;
+pub type BertForSequenceClassification<B> = WithHead<B, SequenceHead<B>>;
 /// BERT that classifies tokens.
 ///
 /// ```
@@ -56,11 +56,11 @@ pub type BertForSequenceClassification<B> = WithHead<Bert<B>, SequenceHead<B>>;
 /// assert_eq!(model.forward(&texts, None).dims(), [2, 3, 2]); // logits, [b, t, labels]
 /// # Ok::<(), grove_models::ModelError>(())
 /// ```
-pub type BertForTokenClassification<B> = WithHead<Bert<B>, TokenHead<B>>;
+pub type BertForTokenClassification<B> = WithHead<B, TokenHead<B>>;
 /// BERT that finds the answer to a question in a text.
-pub type BertForQuestionAnswering<B> = WithHead<Bert<B>, AnswerHead<B>>;
+pub type BertForQuestionAnswering<B> = WithHead<B, AnswerHead<B>>;
 /// BERT that chooses one of several continuations.
-pub type BertForMultipleChoice<B> = WithHead<Bert<B>, ChoiceHead<B>>;
+pub type BertForMultipleChoice<B> = WithHead<B, ChoiceHead<B>>;
 
 /// A task head of an encoder.
 pub trait BertHead<B: Backend>: Tree<B> {

@@ -9,7 +9,7 @@ use grove_layers::{Dropout, Linear, loss, named_key};
 use grove_tree::{Init, Key, Tree};
 use grove_weights::NameMap;
 
-use super::{BertHead, WithHead, new_linear};
+use super::{BertForMultipleChoice, BertForNextSentence, BertForSequenceClassification, BertHead, new_linear};
 use crate::{
     bert::{Bert, BertConfig, Family, TextBatch, model::first_token, names::classifier_names},
     labels::keep_classes,
@@ -43,7 +43,7 @@ pub struct NextSentenceHead<B: Backend> {
     pub seq_relationship: Linear<B>,
 }
 
-impl<B: Backend> WithHead<Bert<B>, NextSentenceHead<B>> {
+impl<B: Backend> BertForNextSentence<B> {
     /// Computes the logits of "follows" (0) and "does not follow" (1). Dropout is applied if a `key` is given.
     ///
     /// # Shapes
@@ -95,7 +95,7 @@ pub struct SequenceHead<B: Backend> {
     pub dropout: Dropout,
 }
 
-impl<B: Backend> WithHead<Bert<B>, SequenceHead<B>> {
+impl<B: Backend> BertForSequenceClassification<B> {
     /// Computes the logits of the labels or, for regression, the predicted values. Dropout is applied if a `key` is
     /// given.
     ///
@@ -163,7 +163,7 @@ pub struct ChoiceHead<B: Backend> {
     pub dropout: Dropout,
 }
 
-impl<B: Backend> WithHead<Bert<B>, ChoiceHead<B>> {
+impl<B: Backend> BertForMultipleChoice<B> {
     /// Computes the logits of each question's choices. Dropout is applied if a `key` is given.
     ///
     /// # Shapes

@@ -6,9 +6,9 @@ use grove_layers::{Dropout, Linear, loss, named_key};
 use grove_tree::{Init, Key, Tree};
 use grove_weights::NameMap;
 
-use super::{BertHead, WithHead, new_linear, token_loss};
+use super::{BertForQuestionAnswering, BertForTokenClassification, BertHead, new_linear, token_loss};
 use crate::{
-    bert::{Bert, BertConfig, TextBatch},
+    bert::{BertConfig, TextBatch},
     labels::keep_classes,
     names::linear_names,
 };
@@ -22,7 +22,7 @@ pub struct TokenHead<B: Backend> {
     pub dropout: Dropout,
 }
 
-impl<B: Backend> WithHead<Bert<B>, TokenHead<B>> {
+impl<B: Backend> BertForTokenClassification<B> {
     /// Computes the logits of each token's labels. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
@@ -67,7 +67,7 @@ pub struct AnswerHead<B: Backend> {
     pub dropout: Dropout,
 }
 
-impl<B: Backend> WithHead<Bert<B>, AnswerHead<B>> {
+impl<B: Backend> BertForQuestionAnswering<B> {
     /// Computes the logits of each token as the answer's first and as its last token. Dropout is applied if a `key` is
     /// given.
     ///
