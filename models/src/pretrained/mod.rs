@@ -87,10 +87,7 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
     /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
     fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let file = json::config_file(path.as_ref());
-        let config = Self::read(&file)?;
-        config.validate().map_err(|error| FileError::json(&file, error.to_string()))?;
-        name_unknown_keys(&file, &config.unknown_keys());
-        Ok(config)
+        checked(Self::read(&file)?, &file)
     }
 
     /// Reads and checks the `config.json` of a model: in its directory, or beside its weights file.
@@ -287,6 +284,16 @@ pub trait Pretrained<B: Backend>: Tree<B> {
         let options = SaveOptions { max_shard_bytes, constants: self.published_constants(), ..SaveOptions::default() };
         save::save(self, config, &names, directory.as_ref(), &options)
     }
+}
+
+/// Checks a configuration from a file. Names its [unknown keys](PretrainedConfig::unknown_keys) once on standard error.
+///
+/// # Errors
+/// [`ModelError::File`] if the configuration describes an invalid model.
+pub(crate) fn checked<C: PretrainedConfig>(config: C, file: &Path) -> Result<C> {
+    config.validate().map_err(|error| FileError::json(file, error.to_string()))?;
+    name_unknown_keys(file, &config.unknown_keys());
+    Ok(config)
 }
 
 /// Returns the sizes of a preset, from a table with a row for each name.

@@ -1,6 +1,6 @@
 //! Conversion between [`VitConfig`] and the `config.json` of transformers and timm.
 
-use grove_files::{FileError, name_unknown_keys, read_json};
+use grove_files::{FileError, read_json};
 use grove_weights::TensorFiles;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     checks::check,
     error::{Result, invalid},
-    pretrained::{PretrainedConfig, config_beside, fields_of},
+    pretrained::{checked, config_beside, fields_of},
     vision::{check_timm, fit_labels, name_unknown_timm_keys, timm_architecture, timm_labels, timm_line},
 };
 
@@ -48,7 +48,7 @@ fn is_of_transformers(fields: &Fields) -> bool {
 }
 
 impl VitConfig {
-    /// Returns the configuration of a checkpoint; see [`PretrainedConfig::of`].
+    /// Returns the configuration of a checkpoint; see [`PretrainedConfig::of`](crate::PretrainedConfig::of).
     pub(super) fn of_checkpoint(path: &Path, checkpoint: &TensorFiles) -> Result<Self> {
         let file = config_beside(path);
         let fields: Option<Fields> = if file.exists() { Some(read_json(&file)?) } else { None };
@@ -69,11 +69,9 @@ impl VitConfig {
         Ok(config.with_pooling_of_backbone())
     }
 
+    /// Returns the configuration that a function makes from a file, checked. Errors name the file.
     fn checked(file: &Path, make: impl FnOnce() -> Result<Self>) -> Result<Self> {
-        let made = make().and_then(|config| config.validate().map(|()| config));
-        let config = made.map_err(|error| FileError::json(file, error.to_string()))?;
-        name_unknown_keys(file, &config.unknown_keys());
-        Ok(config)
+        checked(make().map_err(|error| FileError::json(file, error.to_string()))?, file)
     }
 
     /// Reads transformers' `config.json` of a ViT or DINOv2.
