@@ -131,15 +131,4 @@ impl<B: Backend> QuantEmbedding<B> {
             Self::Quantized(table) => table.forward(x),
         }
     }
-
-    /// Returns the device of the table.
-    ///
-    /// # Panics
-    /// If the table is absent.
-    pub fn device(&self) -> B::Device {
-        match self {
-            Self::Dense(table) => table.weight.val().device(),
-            Self::Quantized(table) => table.blocks.val().device(),
-        }
-    }
 }

@@ -5,7 +5,7 @@ use grove_files::{KnownKeys, RefusedKey};
 use serde_json::{Map, Value};
 
 use crate::{
-    error::{ModelError, Result},
+    error::{Result, invalid},
     generation_keys::GENERATION_KEYS,
     sequence_classification::check_fields,
 };
@@ -80,13 +80,23 @@ pub(crate) const COMMON: KnownKeys = KnownKeys {
 /// Keys of a family that has no other keys than its fields and the common ones.
 pub(crate) const NONE: KnownKeys = KnownKeys { followed: &[], without_effect: &[], refused: &[] };
 
+/// Returns true if a field has the default value of its type. Such fields are not saved.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Returns true if a field is 1. Such fields are not saved.
+pub(crate) fn is_one(value: &usize) -> bool {
+    *value == 1
+}
+
 /// Refuses additional fields of a configuration that would change a result, and impossible fields of a classifier.
 ///
 /// # Errors
-/// [`ModelError::Config`] naming the key.
+/// [`ModelError::Config`](crate::ModelError::Config) naming the key.
 pub(crate) fn check_others(own: &KnownKeys, others: &Map<String, Value>) -> Result<()> {
     for known in [&COMMON, own] {
-        known.refuse(others).map_err(|reason| ModelError::Config { reason })?;
+        known.refuse(others).or_else(invalid)?;
     }
     check_fields(others)
 }

@@ -26,23 +26,13 @@ enum Numbers {
     Any(Vec<i64>),
 }
 
-impl Numbers {
-    /// Returns the values that are token ids.
-    fn to_vec(&self) -> Vec<u32> {
-        let numbers = match self {
-            Self::One(number) => std::slice::from_ref(number),
-            Self::Any(numbers) => numbers,
-        };
-        numbers.iter().filter_map(|&number| u32::try_from(number).ok()).collect()
-    }
-}
-
 impl From<Option<Numbers>> for EndTokens {
     fn from(numbers: Option<Numbers>) -> Self {
+        let token = |number: i64| u32::try_from(number).ok();
         match numbers {
             None => Self::None,
-            Some(Numbers::One(number)) => u32::try_from(number).ok().into(),
-            Some(several) => Self::Any(several.to_vec()),
+            Some(Numbers::One(number)) => token(number).into(),
+            Some(Numbers::Any(numbers)) => Self::Any(numbers.into_iter().filter_map(token).collect()),
         }
     }
 }

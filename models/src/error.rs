@@ -9,6 +9,14 @@ use thiserror::Error;
 /// Result with a [`ModelError`].
 pub type Result<T> = std::result::Result<T, ModelError>;
 
+/// Returns the error of an invalid configuration.
+///
+/// # Errors
+/// [`ModelError::Config`], always.
+pub(crate) fn invalid<T>(reason: impl Into<String>) -> Result<T> {
+    Err(ModelError::Config { reason: reason.into() })
+}
+
 /// Errors in a model's files or inputs.
 #[derive(Error)]
 #[non_exhaustive]
@@ -65,14 +73,6 @@ pub enum ModelError {
     UnmergedAdapters {
         /// Path of an adapter's leaf.
         path: String,
-    },
-    /// A peft adapter does not fit the model.
-    #[error("{}: {reason}", file.display())]
-    Adapter {
-        /// The adapter's file or directory.
-        file: PathBuf,
-        /// The reason and the remedy.
-        reason: String,
     },
     /// One of several texts cannot be read.
     #[error("text {number}: {error}")]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use serde_json::{Map, Number, Value};
 use std::collections::{BTreeMap, HashMap};
 
-use crate::error::{ModelError, Result};
+use crate::error::{Result, invalid};
 
 /// Returns a classifier's output layer for new labels. The weights of a label that `old` has too come from `old`, the
 /// others from `new`.
@@ -63,11 +63,10 @@ impl Name {
 /// number of classes. By default there are two.
 ///
 /// # Errors
-/// [`ModelError::Config`] if `id2label` has another form.
+/// [`ModelError::Config`](crate::ModelError::Config) if `id2label` has another form.
 pub(crate) fn of_fields(fields: &Map<String, Value>) -> Result<Vec<String>> {
-    let wrong = |error: serde_json::Error| ModelError::Config { reason: error.to_string() };
     match (unnamed(fields), fields.get("id2label").filter(|labels| !labels.is_null())) {
-        (None, Some(labels)) => deserialize(labels).map_err(wrong),
+        (None, Some(labels)) => deserialize(labels).or_else(|error: serde_json::Error| invalid(error.to_string())),
         (count, _) => Ok(numbered(count.unwrap_or(2))),
     }
 }
@@ -86,6 +85,11 @@ pub(crate) fn unnamed(fields: &Map<String, Value>) -> Option<u64> {
 /// Returns transformers' names of classes without names.
 pub(crate) fn numbered(count: u64) -> Vec<String> {
     (0..count.min(1 << 20)).map(|i| format!("LABEL_{i}")).collect()
+}
+
+/// Returns the `label2id` of a `config.json`: the index of each class.
+pub(crate) fn indices(labels: &[String]) -> Value {
+    labels.iter().enumerate().map(|(i, label)| (label.clone(), Value::from(i))).collect()
 }
 
 pub(crate) fn serialize<S: Serializer>(labels: &[String], serializer: S) -> std::result::Result<S::Ok, S::Error> {

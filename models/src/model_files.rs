@@ -1,13 +1,10 @@
 //! Files of a model and its adapter.
 
 use grove_files::copy_files;
-use grove_weights::{ADAPTER_FILE, base_model, has_tokenizer, is_adapter, resolve_model};
+use grove_weights::{ADAPTER_FILE, WeightsError, base_model, has_tokenizer, is_adapter, resolve_model};
 use std::path::{Path, PathBuf};
 
-use crate::{
-    error::{ModelError, Result},
-    pretrained::file_beside,
-};
+use crate::{error::Result, pretrained::file_beside};
 
 /// Files of a model: its own files, and those of an adapter, if one is added.
 ///
@@ -56,11 +53,11 @@ impl ModelFiles {
         let adapter = resolve_model(source)?;
         if let Some(other) = self.adapter {
             let reason = "it is an adapter, and one adapter is added to a model: merge the first with peft".into();
-            return Err(ModelError::Adapter { file: other, reason });
+            return Err(WeightsError::Adapter { file: other, reason }.into());
         }
         if !is_adapter(&adapter) {
             let reason = format!("it has no {ADAPTER_FILE}, so it is not an adapter");
-            return Err(ModelError::Adapter { file: adapter, reason });
+            return Err(WeightsError::Adapter { file: adapter, reason }.into());
         }
         Ok(Self { adapter: Some(adapter), ..self })
     }

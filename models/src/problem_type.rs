@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::error::{ModelError, Result};
+use crate::error::{Result, invalid};
 
 /// Problem type of a text or image classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl ProblemType {
     /// Returns the kind of scores as [`scored`](Self::scored) does, from the fields of a `config.json`.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if `problem_type` is unknown.
+    /// [`ModelError::Config`](crate::ModelError::Config) if `problem_type` is unknown.
     pub(crate) fn of_fields(fields: &Map<String, Value>, labels: usize) -> Result<Self> {
         Ok(Self::scored(Self::named_in(fields)?, labels))
     }
@@ -63,12 +63,12 @@ impl ProblemType {
     /// Returns the type that the fields of a `config.json` name.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if `problem_type` is unknown.
+    /// [`ModelError::Config`](crate::ModelError::Config) if `problem_type` is unknown.
     pub(crate) fn named_in(fields: &Map<String, Value>) -> Result<Option<Self>> {
         let Some(value) = fields.get("problem_type").filter(|value| !value.is_null()) else { return Ok(None) };
         match value.as_str().and_then(Self::named) {
             Some(named) => Ok(Some(named)),
-            None => Err(ModelError::Config { reason: format!("problem_type is {value}; known are {KNOWN}") }),
+            None => invalid(format!("problem_type is {value}; known are {KNOWN}")),
         }
     }
 }

@@ -1,11 +1,8 @@
 //! Output layers that are tied to the token embedding.
 
-use grove_weights::{NameMap, TensorFiles, WeightsError};
+use grove_weights::{AdapterFiles, NameMap, TensorFiles, WeightsError};
 
-use crate::{
-    error::{ModelError, Result},
-    peft::{Adapters, own_name},
-};
+use crate::error::{ModelError, Result};
 
 /// Ends of the published names of token embeddings.
 const TABLES: [&str; 3] = [".wte.weight", ".embed_tokens.weight", ".word_embeddings.weight"];
@@ -33,21 +30,21 @@ pub(crate) fn is_tied(says: bool, checkpoint: &TensorFiles, names: &NameMap, [ta
 
 /// Returns the error of loading a model with an adapter. If an output layer is missing and nothing else, and the adapter
 /// replaces the embedding to which it was tied, the error says so.
-pub(crate) fn with_reason(error: ModelError, adapters: Option<&Adapters>) -> ModelError {
-    let (ModelError::Weights(WeightsError::Incompatible(report)), Some(adapters)) = (&error, adapters) else {
+pub(crate) fn with_reason(error: ModelError, adapter: Option<&AdapterFiles>) -> ModelError {
+    let (ModelError::Weights(WeightsError::Incompatible(report)), Some(adapter)) = (&error, adapter) else {
         return error;
     };
     let is_head = |path: &str| path.starts_with("lm_head") || path == "head.decoder";
     let lacks_head = !report.missing.is_empty() && report.missing.iter().all(|missing| is_head(&missing.path));
-    let is_table = |name: String| TABLES.iter().any(|table| name.ends_with(table));
-    if !lacks_head || !report.mismatched.is_empty() || !adapters.own_tensors().filter_map(own_name).any(is_table) {
+    let is_table = |name: &str| TABLES.iter().any(|table| name.ends_with(table));
+    if !lacks_head || !report.mismatched.is_empty() || !adapter.replacements().any(|(_, name)| is_table(&name)) {
         return error;
     }
-    if let Some(update) = adapters.update_of_embedding() {
-        return adapters.no_layer(update);
+    if let Some(error) = adapter.embedding_error() {
+        return error.into();
     }
     let reason = "it has the token embedding (modules_to_save) and not the output layer, which is tied to the embedding: \
                   with peft the two are no longer the same; train the adapter with ensure_weight_tying, or merge the \
                   adapter with peft";
-    adapters.error(reason.into())
+    adapter.error(reason).into()
 }

@@ -13,8 +13,7 @@ use crate::source::resolve_model;
 
 /// Fields of `adapter_config.json` that affect values.
 #[derive(Clone, Debug, Deserialize)]
-#[non_exhaustive]
-pub struct AdapterConfig {
+pub(crate) struct AdapterConfig {
     /// Numerator of the factor of an update.
     #[serde(default = "default_alpha")]
     pub lora_alpha: f64,
@@ -107,7 +106,7 @@ impl AdapterConfig {
     ///
     /// # Errors
     /// The file cannot be read, is not that of a LoRA adapter, or has a key whose effect is not supported.
-    pub fn read(file: &Path) -> Result<Self> {
+    pub(crate) fn read(file: &Path) -> Result<Self> {
         let fields: Map<String, Value> = read_json(file)?;
         let wrong = |reason: String| Err(WeightsError::Adapter { file: file.into(), reason });
         match fields.get("peft_type").unwrap_or(&Value::Null) {

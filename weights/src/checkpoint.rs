@@ -168,7 +168,7 @@ impl TensorFiles {
     ///
     /// # Errors
     /// A tensor that both files have cannot be read.
-    pub fn with_tensors_of(mut self, other: &Self, named: impl Fn(&str) -> Option<String>) -> Result<Self> {
+    pub(crate) fn with_tensors_of(mut self, other: &Self, named: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let offset = self.files.len();
         self.files.extend(other.files.iter().cloned());
         for (name, (file, entry)) in &other.tensors {
@@ -193,7 +193,8 @@ impl TensorFiles {
         self.tensors.contains_key(name)
     }
 
-    /// Returns true if [`with_tensors_of`](Self::with_tensors_of) added the tensor.
+    /// Returns true if the tensor replaces one of the model's own; see
+    /// [`AdapterFiles::replace_tensors`](crate::AdapterFiles::replace_tensors).
     pub fn is_added(&self, name: &str) -> bool {
         self.added.contains(name)
     }

@@ -18,10 +18,10 @@ pub enum WeightsError {
     #[error(transparent)]
     File(#[from] FileError),
 
-    /// The settings of a peft adapter cannot be used.
+    /// A peft adapter cannot be used, or does not fit the model.
     #[error("{}: {reason}", file.display())]
     Adapter {
-        /// The adapter's settings file.
+        /// The adapter's file or directory.
         file: PathBuf,
         /// The reason and the remedy.
         reason: String,

@@ -5,8 +5,8 @@
 //! table of contents. A quantized tensor of a GGUF file is read as floats, or without decoding into a leaf of bytes. A
 //! [`NameMap`] maps published names to the paths of a model, with the transposes, splits and merges between the two
 //! layouts. [`load`] fills a skeleton and reports the result; [`save_model`] writes the published names back.
-//! [`Source`] is the origin of a model: a directory, a file or a hub id; [`fetch`] downloads a hub id. [`AdapterConfig`]
-//! and [`ModuleEntry`] describe the folders of adapters and of sentence encoders.
+//! [`Source`] is the origin of a model: a directory, a file or a hub id; [`fetch`] downloads a hub id. [`AdapterFiles`]
+//! is an adapter of peft; [`ModuleEntry`] describes the folders of sentence encoders.
 //!
 //! ```
 //! use burn_flex::Flex;
@@ -43,6 +43,7 @@
 #![warn(missing_docs)]
 
 mod adapter;
+mod adapter_files;
 mod checkpoint;
 mod contents;
 mod convert;
@@ -81,7 +82,8 @@ mod unique;
 mod view;
 mod zip;
 
-pub use adapter::{AdapterConfig, base_model, has_tokenizer, is_adapter, tokenizer_place};
+pub use adapter::{base_model, has_tokenizer, is_adapter, tokenizer_place};
+pub use adapter_files::{AdapterFiles, LowRankUpdate, save_adapter};
 pub use checkpoint::TensorFiles;
 pub use entry::{StoredDtype, TensorInfo};
 pub use error::WeightsError;

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use super::{Family, names::masked_lm_is_tied};
 use crate::{
-    checks::{check_depth, check_divisible, check_epsilon, check_initializer_range, check_rates, check_sizes},
+    checks::{check, check_depth, check_divisible, check_epsilon, check_initializer_range, check_rates, check_sizes},
     config_keys::{REMOVE, check_others, unknown},
-    error::{ModelError, Result},
+    error::{ModelError, Result, invalid},
     pretrained::PretrainedConfig,
     problem_type::{KNOWN, ProblemType},
 };
@@ -111,7 +111,7 @@ impl BertConfig {
     /// # Errors
     /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
-        self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
+        self.hidden_act.parse().or_else(invalid)
     }
 
     /// Returns the problem type of a sequence classifier.
@@ -124,18 +124,11 @@ impl BertConfig {
 
     /// Returns the problem type that the configuration names.
     pub(crate) fn named_problem(&self) -> Result<Option<ProblemType>> {
-        let wrong = |name: &str| ModelError::Config { reason: format!("problem_type is '{name}'; known are {KNOWN}") };
-        let named = |name: &str| ProblemType::named(name).ok_or_else(|| wrong(name));
-        self.problem_type.as_deref().map(named).transpose()
-    }
-
-    /// Returns the kind of a sequence classifier's scores. As in transformers, a single label is trained as regression
-    /// unless `problem_type` says otherwise, but its score is a probability unless `problem_type` is `regression`.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`] if `problem_type` is unknown.
-    pub fn scored_as(&self) -> Result<ProblemType> {
-        Ok(ProblemType::scored(self.named_problem()?, self.labels.len()))
+        let Some(name) = &self.problem_type else { return Ok(None) };
+        match ProblemType::named(name) {
+            Some(problem) => Ok(Some(problem)),
+            None => invalid(format!("problem_type is '{name}'; known are {KNOWN}")),
+        }
     }
 }
 
@@ -172,8 +165,7 @@ impl PretrainedConfig for BertConfig {
     }
 
     fn read(file: &Path) -> Result<Self> {
-        let wrong = |error: serde_json::Error| FileError::json(file, error.to_string());
-        Ok(Self::from_json(read_json(file)?).map_err(wrong)?)
+        Ok(Self::from_json(read_json(file)?).map_err(|error| FileError::json(file, error.to_string()))?)
     }
 
     /// Returns a published size: `tiny`, `mini`, `small` or `medium` ("Well-Read Students Learn Better", Turc et al.,
@@ -223,7 +215,6 @@ impl PretrainedConfig for BertConfig {
     }
 
     fn validate(&self) -> Result<()> {
-        let wrong = |reason: String| Err(ModelError::Config { reason });
         check_sizes(
             28,
             [
@@ -236,20 +227,17 @@ impl PretrainedConfig for BertConfig {
                 ("the number of labels", self.labels.len()),
             ],
         )?;
-        if self.type_vocab_size > 1 << 28 {
-            return wrong(format!("type_vocab_size is {}; it must be at most 2^28", self.type_vocab_size));
-        }
-        if (self.type_vocab_size == 0) != self.model_type.is_distilbert() {
-            let (types, family) = (self.type_vocab_size, self.model_type.name());
-            return wrong(format!("type_vocab_size is {types}, which is impossible for {family}"));
-        }
-        if self.positions() == 0 {
-            let (positions, pad) = (self.max_position_embeddings, self.pad_token_id);
-            return wrong(format!(
-                "max_position_embeddings is {positions}, but RoBERTa's positions start at pad_token_id + 1, {}",
-                u64::from(pad) + 1
-            ));
-        }
+        let (types, family) = (self.type_vocab_size, self.model_type);
+        check(types <= 1 << 28, || format!("type_vocab_size is {types}; it must be at most 2^28"))?;
+        check((types == 0) == family.is_distilbert(), || {
+            format!("type_vocab_size is {types}, which is impossible for {}", family.name())
+        })?;
+        check(self.positions() > 0, || {
+            let (positions, start) = (self.max_position_embeddings, u64::from(self.pad_token_id) + 1);
+            format!(
+                "max_position_embeddings is {positions}, but RoBERTa's positions start at pad_token_id + 1, {start}"
+            )
+        })?;
         check_divisible(("hidden_size", self.hidden_size), ("num_attention_heads", self.num_attention_heads))?;
         check_depth("num_hidden_layers", self.num_hidden_layers)?;
         check_epsilon("layer_norm_eps", self.layer_norm_eps)?;

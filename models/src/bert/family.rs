@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::BertConfig;
-use crate::labels::{numbered, unnamed};
+use crate::labels::{indices, numbered, unnamed};
 
 /// Model family, the `model_type` of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -230,8 +230,7 @@ impl BertConfig {
             }
             fields.retain(|name, _| !["type_vocab_size", "layer_norm_eps"].contains(&name.as_str()));
         }
-        let numbers = self.labels.iter().enumerate().map(|(i, label)| (label.clone(), Value::from(i))).collect();
-        fields.insert("label2id".into(), Value::Object(numbers));
+        fields.insert("label2id".into(), indices(&self.labels));
         fields
     }
 }

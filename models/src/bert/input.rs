@@ -5,7 +5,10 @@ use grove_text::TextIds;
 use grove_tree::{Array, Tree};
 
 use super::BertConfig;
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    texts::{check_text, longest},
+};
 
 /// A batch of sequences. Shorter sequences are padded at their ends, and a mask marks the padding. Padding does not
 /// change the results of a sequence.
@@ -118,11 +121,6 @@ where
     }
 }
 
-/// Returns the length of the longest sequence.
-pub(super) fn longest(texts: &[TextIds]) -> usize {
-    texts.iter().map(|text| text.ids.len()).max().unwrap_or(0)
-}
-
 /// Rounds a length up to one of a few values: multiples of 8 up to 64, then four values per power of two. Batches
 /// padded to these lengths have few distinct shapes.
 ///
@@ -135,17 +133,8 @@ pub fn bucketed_len(len: usize) -> usize {
 }
 
 fn check(text: &TextIds, config: &BertConfig) -> Result<()> {
-    let len = text.ids.len();
-    if len == 0 {
-        return Err(ModelError::EmptyText);
-    }
-    if len > config.positions() {
-        return Err(ModelError::TextTooLong { len, most: config.positions() });
-    }
-    if let Some(&id) = text.ids.iter().find(|&&id| id as usize >= config.vocab_size) {
-        return Err(ModelError::TokenOutside { id, vocab_size: config.vocab_size });
-    }
-    if !text.token_types.is_empty() && text.token_types.len() != len {
+    check_text(&text.ids, config.vocab_size, Some(config.positions()))?;
+    if !text.token_types.is_empty() && text.token_types.len() != text.ids.len() {
         let value = text.token_types.len().to_string();
         return Err(ModelError::Option { option: "the number of token types", value, range: "that of the tokens" });
     }

@@ -14,13 +14,8 @@ use grove_tree::{Init, Key, Tree, cast};
 use grove_weights::{NameMap, TensorFiles};
 use serde_json::{Map, Value};
 
-use super::{
-    BertConfig, TextBatch,
-    input::{bucketed_len, longest},
-    names::published_names,
-    pretrained::has_pooler,
-};
-use crate::{Pretrained, PretrainedConfig, error::Result};
+use super::{BertConfig, TextBatch, input::bucketed_len, names::published_names};
+use crate::{Pretrained, PretrainedConfig, error::Result, texts::longest};
 
 /// BERT, RoBERTa or DistilBERT without a head. Computes the hidden states of all tokens.
 ///
@@ -340,7 +335,8 @@ impl<B: Backend> Pretrained<B> for Bert<B> {
     /// Returns the model without weights; all leaves have `dtype`, f32 if `None`. The model has a pooler if the file
     /// has one. Heads are ignored.
     fn skeleton_for(checkpoint: &TensorFiles, config: &BertConfig, dtype: Option<DType>) -> Result<Self> {
-        let pooler = has_pooler(checkpoint, config);
+        let names = published_names(config, true);
+        let pooler = checkpoint.names().any(|name| names.bare(name) == "pooler.dense.weight");
         let skeleton = eval_shape(|init| Self::with_pooler(config, pooler, init))?;
         Ok(cast(skeleton, dtype.unwrap_or(DType::F32).into()))
     }

@@ -1,9 +1,13 @@
 //! Published names of the tensors. [`Family`](super::Family) has those that differ between the families.
 
-use grove_weights::{NameMap, Step, TensorFiles};
+use grove_weights::{NameMap, TensorFiles};
 
 use super::BertConfig;
-use crate::{error::Result, tied::is_tied};
+use crate::{
+    error::Result,
+    names::{linear_names, output_names},
+    tied::is_tied,
+};
 
 /// Returns the published names of an encoder's tensors, with or without the prefix `bert.` (`roberta.`, `distilbert.`).
 /// Heads are ignored.
@@ -26,13 +30,6 @@ pub fn published_names(config: &BertConfig, pooler: bool) -> NameMap {
 /// transformers.
 pub(super) fn encoder_below_head(config: &BertConfig, pooler: bool) -> NameMap {
     encoder_names(config, pooler, config.model_type.prefix(), "bert.")
-}
-
-/// Adds a linear layer, which PyTorch stores as `[out, in]`.
-pub(super) fn linear_names(map: NameMap, name: &str, path: &str) -> NameMap {
-    map.rule(&format!("{name}.weight"), &format!("{path}.weight"))
-        .then(Step::Transpose)
-        .rule(&format!("{name}.bias"), &format!("{path}.bias"))
 }
 
 /// Adds a layer norm. Files converted from TensorFlow call its parameters gamma and beta.
@@ -94,13 +91,9 @@ pub(super) fn masked_lm_names(map: NameMap, config: &BertConfig) -> NameMap {
     let decoder_bias = format!("{decoder}.bias");
     let [first, second] = if config.tie_word_embeddings { [bias, &*decoder_bias] } else { [&*decoder_bias, bias] };
     let map = map.rule(first, "head.bias").alias(second, "head.bias");
-    let weight = format!("{decoder}.weight");
-    if config.tie_word_embeddings {
-        map.alias(&weight, "bert.embeddings.word_embeddings.weight")
-    } else {
-        map.rule(&weight, "head.decoder")
-    }
-    .ignore_each(&[("cls.seq_relationship.*", "the next-sentence head, which this model does not have")])
+    let (weight, table) = (format!("{decoder}.weight"), "bert.embeddings.word_embeddings.weight");
+    output_names(map, &weight, "head.decoder", config.tie_word_embeddings, table)
+        .ignore_each(&[("cls.seq_relationship.*", "the next-sentence head, which this model does not have")])
 }
 
 /// Returns true if a file's masked-language-modelling head is tied to the token embedding; see [`is_tied`].

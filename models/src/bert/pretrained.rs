@@ -1,8 +1,8 @@
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_transform::eval_shape;
-use grove_tree::{Init, Key, Tree};
-use grove_weights::{LoadOptions, NameMap, Report, TensorFiles, load};
+use grove_tree::{Init, Key};
+use grove_weights::{LoadOptions, NameMap, Report, load};
 use serde_json::{Map, Value};
 
 use super::{
@@ -14,7 +14,7 @@ use crate::{
     pretrained::adapted,
 };
 
-impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<Bert<B>, H> {
+impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<B, H> {
     type Config = BertConfig;
 
     /// Creates a model with the published initialisation: normal weights with standard deviation `initializer_range`,
@@ -40,7 +40,7 @@ impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<Bert<B>, H> {
     }
 }
 
-impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
+impl<B: Backend, H: BertHead<B>> WithHead<B, H> {
     /// Loads a published encoder from a directory, a weights file or a hub id for fine-tuning, with a head for `labels`. A
     /// head keeps the weights of labels that the model's own `config.json` names too, and gets new weights for the others.
     ///
@@ -53,8 +53,9 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
     }
 
     /// Loads a published encoder for fine-tuning, with a head. Tensors that are absent from the file get initial
-    /// weights; the report lists them. So does the head, if the `config.json` names a class with another head. A classification head keeps the weights of labels that the model's own
-    /// `config.json` names too, matched by name, and gets new weights for the other labels.
+    /// weights; the report lists them. The head gets initial weights if the `config.json` names a class with another
+    /// head. A classification head keeps the weights of labels that the model's own `config.json` names too, matched by
+    /// name, and gets new weights for the other labels.
     ///
     /// # Errors
     /// The error names the file and the remedy. A file without the encoder's tensors is an error too. Also as
@@ -70,7 +71,8 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         // The encoder must be complete, so it is loaded strictly. The head is loaded in a second pass.
         let encoder_names = published_names(config, false);
         let encoder = eval_shape(|init| Bert::with_pooler(config, false, init))?;
-        let (bert, _) = place(encoder, &checkpoint, &encoder_names, device, dtype, true)?;
+        let strict = LoadOptions { dtype, ..LoadOptions::new(device) };
+        let (bert, _) = load(encoder, &checkpoint, &encoder_names, &strict)?;
         let labels = match BertConfig::beside(files.path()) {
             Ok(BertConfig { labels, .. }) if !labels.is_empty() => labels,
             _ => config.labels.clone(),
@@ -83,7 +85,7 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
             true => encoder_below_head(config, H::pooled(config.model_type)),
             false => Self::published_names(config),
         };
-        let (mut model, report) = place(fresh, &checkpoint, &names, device, dtype, false)?;
+        let (mut model, report) = load(fresh, &checkpoint, &names, &LoadOptions { strict: false, ..strict })?;
         (model.bert.embeddings, model.bert.encoder) = (bert.embeddings, bert.encoder);
         let mut model = adapted(model, &Self::published_names(config), adapters.as_ref(), dtype)?;
         if labels != config.labels {
@@ -93,24 +95,6 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         }
         Ok((model, report))
     }
-}
-
-/// Returns true if a file contains a pooler, under any of the optional prefixes.
-pub(super) fn has_pooler(checkpoint: &TensorFiles, config: &BertConfig) -> bool {
-    let names = published_names(config, true);
-    checkpoint.names().any(|name| names.bare(name) == "pooler.dense.weight")
-}
-
-fn place<B: Backend, M: Tree<B>>(
-    skeleton: M,
-    checkpoint: &TensorFiles,
-    names: &NameMap,
-    device: &B::Device,
-    dtype: Option<DType>,
-    strict: bool,
-) -> Result<(M, Report)> {
-    let options = LoadOptions { dtype, strict, ..LoadOptions::new(device) };
-    Ok(load(skeleton, checkpoint, names, &options)?)
 }
 
 impl BertConfig {

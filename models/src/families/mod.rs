@@ -21,7 +21,7 @@ use crate::{
     },
     error::{ModelError, Result},
     model_files::ModelFiles,
-    pretrained::config_beside,
+    pretrained::{class_name, config_beside},
     resnet,
     sequence_classification::{
         Gpt2ForSequenceClassification, GptNeoForSequenceClassification, LlamaForSequenceClassification,
@@ -231,41 +231,9 @@ impl<B: Backend> AutoModel<B> {
         self.save_sharded(directory, None)
     }
 
-    /// Saves the model in files of at most `max_shard_bytes`; see [`Pretrained::save_sharded`].
-    ///
-    /// # Errors
-    /// As [`Pretrained::save_pretrained`].
-    pub fn save_sharded(&self, directory: impl AsRef<Path>, max_shard_bytes: Option<usize>) -> Result<()> {
-        self.saved().save(directory.as_ref(), max_shard_bytes)
-    }
-
-    /// Returns the fields of the model's `config.json`.
-    ///
-    /// # Errors
-    /// As [`Pretrained::published_config`].
-    pub fn config(&self) -> Result<Map<String, Value>> {
-        self.saved().config()
-    }
-
     /// Returns the number of parameters, without running statistics.
     pub fn num_parameters(&self) -> usize {
         count_params(self)
-    }
-}
-
-/// The methods of [`Pretrained`] that need no type.
-trait Saved<B: Backend> {
-    fn save(&self, directory: &Path, max_shard_bytes: Option<usize>) -> Result<()>;
-    fn config(&self) -> Result<Map<String, Value>>;
-}
-
-impl<B: Backend, M: Pretrained<B>> Saved<B> for M {
-    fn save(&self, directory: &Path, max_shard_bytes: Option<usize>) -> Result<()> {
-        self.save_sharded(directory, max_shard_bytes)
-    }
-
-    fn config(&self) -> Result<Map<String, Value>> {
-        self.published_config()
     }
 }
 
@@ -276,8 +244,7 @@ impl<B: Backend, M: Pretrained<B>> Saved<B> for M {
 /// The `config.json` cannot be read.
 pub fn class_with_head(path: &Path) -> Result<Option<String>> {
     let fields = config_fields(path)?;
-    let class = fields.get("architectures").and_then(|classes| classes.get(0)?.as_str());
-    Ok(class.and_then(|class| Some(class.split_once("For")?.1.to_owned())))
+    Ok(class_name(&fields).and_then(|class| Some(class.split_once("For")?.1.to_owned())))
 }
 
 /// Returns the fields of the `config.json` in a directory or beside a weights file; none without one.

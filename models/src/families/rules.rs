@@ -82,9 +82,30 @@ macro_rules! every_family {
                 }
             }
 
-            fn saved(&self) -> &dyn Saved<B> {
+            /// Saves the model in files of at most `max_shard_bytes`; see [`Pretrained::save_sharded`].
+            ///
+            /// # Errors
+            /// As [`Pretrained::save_pretrained`].
+            pub fn save_sharded(&self, directory: impl AsRef<Path>, max_shard_bytes: Option<usize>) -> Result<()> {
+                let directory = directory.as_ref();
                 match self {
-                    $($(Self::$with_head(model) => model,)* Self::$model(model) => model,)*
+                    $(
+                        $(Self::$with_head(model) => model.save_sharded(directory, max_shard_bytes),)*
+                        Self::$model(model) => model.save_sharded(directory, max_shard_bytes),
+                    )*
+                }
+            }
+
+            /// Returns the fields of the model's `config.json`.
+            ///
+            /// # Errors
+            /// As [`Pretrained::published_config`].
+            pub fn config(&self) -> Result<Map<String, Value>> {
+                match self {
+                    $(
+                        $(Self::$with_head(model) => model.published_config(),)*
+                        Self::$model(model) => model.published_config(),
+                    )*
                 }
             }
         }
@@ -131,9 +152,7 @@ macro_rules! decoders {
                     other => Err(other),
                 }
             }
-        }
 
-        impl ModelKind {
             /// Runs a computation with a decoder of this family that classifies texts.
             ///
             /// # Errors

@@ -13,8 +13,8 @@ use crate::{
     },
     config_keys::{check_others, unknown},
     end_tokens::{EndTokens, published_ends},
-    error::{ModelError, Result},
-    pretrained::{PretrainedConfig, rename},
+    error::{Result, invalid},
+    pretrained::{PretrainedConfig, preset_sizes, rename},
     tied::is_tied,
 };
 
@@ -110,9 +110,9 @@ impl Gpt2Config {
     /// Returns the activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if the name is unknown.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
-        self.activation_function.parse().map_err(|reason| ModelError::Config { reason })
+        self.activation_function.parse().or_else(invalid)
     }
 }
 
@@ -148,16 +148,13 @@ impl PretrainedConfig for Gpt2Config {
 
     /// Returns a published size: `gpt2` (124M), `gpt2-medium` (355M), `gpt2-large` (774M) or `gpt2-xl` (1.5B).
     fn preset(name: &str) -> Result<Self> {
-        let (n_embd, n_layer, n_head) = match name {
-            "gpt2" => (768, 12, 12),
-            "gpt2-medium" => (1024, 24, 16),
-            "gpt2-large" => (1280, 36, 20),
-            "gpt2-xl" => (1600, 48, 25),
-            _ => {
-                let known = "gpt2, gpt2-medium, gpt2-large, gpt2-xl".into();
-                return Err(ModelError::UnknownPreset { name: name.into(), known });
-            }
-        };
+        let sizes = [
+            ("gpt2", (768, 12, 12)),
+            ("gpt2-medium", (1024, 24, 16)),
+            ("gpt2-large", (1280, 36, 20)),
+            ("gpt2-xl", (1600, 48, 25)),
+        ];
+        let (n_embd, n_layer, n_head) = preset_sizes(name, &sizes)?;
         Ok(Self { n_embd, n_layer, n_head, ..Self::default() })
     }
 

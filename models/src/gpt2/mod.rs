@@ -5,5 +5,5 @@ mod model;
 mod names;
 
 pub use config::Gpt2Config;
-pub use model::{Attention, Block, Gpt2, Mlp};
+pub use model::{Attention, Block, Gpt2, Mlp, SelfAttention};
 pub use names::published_names;

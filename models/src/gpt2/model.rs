@@ -43,14 +43,18 @@ pub struct Gpt2<B: Backend> {
     pub config: Gpt2Config,
 }
 
-impl<B: Backend> Gpt2<B> {
-    /// Computes the hidden states after the final norm.
-    ///
-    /// # Shapes
-    /// - ids `[b, t]`, those of the pass
-    /// - output `[b, t, n_embd]`
+impl<B: Backend> CausalLm<B> for Gpt2<B> {
+    type Cache = Vec<KvCache<B>>;
+
     #[track_caller]
-    pub fn hidden_states(&self, ids: Tensor<B, 2, Int>, mut pass: DecoderPass<'_, B>) -> Tensor<B, 3> {
+    fn forward_hidden(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        padding: &[usize],
+        cache: Option<&mut Self::Cache>,
+        key: Option<Key>,
+    ) -> Tensor<B, 3> {
+        let mut pass = DecoderPass::new(&ids, padding, cache, key);
         let x = self.wte.forward(ids) + self.wpe.forward(pass.positions()); // [b, t, n_embd]
         let mut x = self.drop.forward(x, pass.key("drop"));
         for (i, block) in self.h.iter().enumerate() {
@@ -58,23 +62,59 @@ impl<B: Backend> Gpt2<B> {
         }
         self.ln_f.forward(x)
     }
+
+    #[track_caller]
+    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.lm_head.as_ref().unwrap_or(&self.wte).attend(hidden)
+    }
+
+    fn new_cache(&self, room: usize) -> Self::Cache {
+        vec![KvCache::with_room(room); self.h.len()]
+    }
+
+    fn cache_bytes(&self, positions: usize) -> Option<usize> {
+        let windows = self.h.iter().map(|_| None);
+        Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.n_embd, self.ln_f.weight.dtype().size()))
+    }
+
+    fn with_dropout(mut self, rate: f64) -> Self {
+        let (config, dropout) = (&mut self.config, Dropout::new(rate));
+        (config.embd_pdrop, config.attn_pdrop, config.resid_pdrop) = (rate, rate, rate);
+        self.drop = dropout;
+        for Block { attn, mlp, .. } in &mut self.h {
+            (attn.attn_dropout, attn.resid_dropout, mlp.dropout) = (dropout, dropout, dropout);
+        }
+        self
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn context(&self) -> Option<usize> {
+        Some(self.config.n_positions)
+    }
+
+    fn end_tokens(&self) -> Vec<u32> {
+        self.config.eos_token_id.to_vec()
+    }
 }
 
 /// Transformer block: attention and a feed-forward layer, each preceded by a layer norm and added to the residual
 /// stream.
 #[derive(Tree, Clone, Debug)]
-pub struct Block<B: Backend> {
+pub struct Block<B: Backend, A = Attention<B>> {
     /// Layer norm before the attention.
     pub ln_1: LayerNorm<B>,
     /// Self-attention.
-    pub attn: Attention<B>,
+    pub attn: A,
     /// Layer norm before the feed-forward layer.
     pub ln_2: LayerNorm<B>,
     /// Feed-forward layer.
     pub mlp: Mlp<B>,
 }
 
-impl<B: Backend> Block<B> {
+impl<B: Backend, A: SelfAttention<B>> Block<B, A> {
     /// Computes the block's output.
     ///
     /// # Shapes
@@ -84,6 +124,16 @@ impl<B: Backend> Block<B> {
         let x = x.clone() + self.attn.forward(self.ln_1.forward(x), pass);
         x.clone() + self.mlp.forward(self.ln_2.forward(x), pass.key("mlp"))
     }
+}
+
+/// Causal self-attention of a [`Block`].
+pub trait SelfAttention<B: Backend>: Tree<B> {
+    /// Computes the attention over the cached positions and those of `x`.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, n_embd]`
+    #[track_caller]
+    fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3>;
 }
 
 /// Causal multi-head self-attention.
@@ -103,13 +153,9 @@ pub struct Attention<B: Backend> {
     pub resid_dropout: Dropout,
 }
 
-impl<B: Backend> Attention<B> {
-    /// Computes the attention over the cached positions and those of `x`.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, n_embd]`
+impl<B: Backend> SelfAttention<B> for Attention<B> {
     #[track_caller]
-    pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
         let [q, k, v] = split_heads(self.c_attn.forward(x), self.n_head); // each [b, n_head, t, head_dim]
         let y = pass.attend(q, k, v, self.scale, self.attn_dropout); // [b, n_head, t, head_dim]
         self.resid_dropout.forward(self.c_proj.forward(join_heads(y)), pass.key("attn"))
@@ -195,62 +241,6 @@ impl<B: Backend> Pretrained<B> for Gpt2<B> {
 
     fn published_names(config: &Gpt2Config) -> NameMap {
         published_names(config)
-    }
-}
-
-impl<B: Backend> CausalLm<B> for Gpt2<B> {
-    type Cache = Vec<KvCache<B>>;
-
-    #[track_caller]
-    fn forward_hidden(
-        &self,
-        ids: Tensor<B, 2, Int>,
-        padding: &[usize],
-        cache: Option<&mut Self::Cache>,
-        key: Option<Key>,
-    ) -> Tensor<B, 3> {
-        let pass = DecoderPass::new(&ids, padding, cache, key);
-        self.hidden_states(ids, pass)
-    }
-
-    #[track_caller]
-    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.lm_head.as_ref().unwrap_or(&self.wte).attend(hidden)
-    }
-
-    fn new_cache(&self, room: usize) -> Self::Cache {
-        vec![KvCache::with_room(room); self.h.len()]
-    }
-
-    fn cache_bytes(&self, positions: usize) -> Option<usize> {
-        let windows = self.h.iter().map(|_| None);
-        Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.n_embd, self.ln_f.weight.dtype().size()))
-    }
-
-    fn with_dropout(mut self, rate: f64) -> Self {
-        let (config, dropout) = (&mut self.config, Dropout::new(rate));
-        (config.embd_pdrop, config.attn_pdrop, config.resid_pdrop) = (rate, rate, rate);
-        self.drop = dropout;
-        for Block { attn, mlp, .. } in &mut self.h {
-            (attn.attn_dropout, attn.resid_dropout, mlp.dropout) = (dropout, dropout, dropout);
-        }
-        self
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.config.vocab_size
-    }
-
-    fn context(&self) -> Option<usize> {
-        Some(self.config.n_positions)
-    }
-
-    fn device(&self) -> B::Device {
-        self.wte.weight.val().device()
-    }
-
-    fn end_tokens(&self) -> Vec<u32> {
-        self.config.eos_token_id.to_vec()
     }
 }
 

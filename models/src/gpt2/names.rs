@@ -1,6 +1,7 @@
 use grove_weights::NameMap;
 
 use super::Gpt2Config;
+use crate::names::output_names;
 
 /// Reason for which the masks of older files are not loaded.
 const MASK: &str = "causal masks, which are computed";
@@ -9,22 +10,14 @@ const MASK: &str = "causal masks, which are computed";
 ///
 /// Linear weights are `[in, out]` in the files (transformers' `Conv1D`), as they are here.
 pub fn published_names(config: &Gpt2Config) -> NameMap {
-    let names = NameMap::new();
-    let names = if config.tie_word_embeddings {
-        names.alias("lm_head.weight", "wte.weight")
-    } else {
-        names.rule("lm_head.weight", "lm_head.weight")
-    };
-    names
+    let tied = config.tie_word_embeddings;
+    output_names(NameMap::new(), "lm_head.weight", "lm_head.weight", tied, "wte.weight")
         .prefix("transformer.")
         .prefix("model.")
         .rule("wte.weight", "wte.weight")
         .rule("wpe.weight", "wpe.weight")
-        .rule("h.{i}.{part}.weight", "h.{i}.{part}.weight")
-        .rule("h.{i}.{part}.bias", "h.{i}.{part}.bias")
-        .rule("h.{i}.{part}.{layer}.weight", "h.{i}.{part}.{layer}.weight")
-        .rule("h.{i}.{part}.{layer}.bias", "h.{i}.{part}.{layer}.bias")
-        .rule("ln_f.weight", "ln_f.weight")
-        .rule("ln_f.bias", "ln_f.bias")
+        .rule("h.{i}.{norm}.{p}", "h.{i}.{norm}.{p}")
+        .rule("h.{i}.{part}.{layer}.{p}", "h.{i}.{part}.{layer}.{p}")
+        .rule("ln_f.{p}", "ln_f.{p}")
         .ignore_each(&[("h.{i}.attn.bias", MASK), ("h.{i}.attn.masked_bias", MASK)])
 }

@@ -8,13 +8,13 @@ use std::path::Path;
 use super::published_names;
 use crate::{
     checks::{
-        check_depth, check_divisible, check_epsilon, check_initializer_range, check_model_type, check_rates,
+        check, check_depth, check_divisible, check_epsilon, check_initializer_range, check_model_type, check_rates,
         check_sizes,
     },
     config_keys::{check_others, unknown},
     end_tokens::{EndTokens, published_ends},
-    error::{ModelError, Result},
-    pretrained::{PretrainedConfig, rename},
+    error::{Result, invalid},
+    pretrained::{PretrainedConfig, preset_sizes, rename},
     tied::is_tied,
 };
 
@@ -122,9 +122,9 @@ impl GptNeoConfig {
     /// Returns the activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if the name is unknown.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
-        self.activation_function.parse().map_err(|reason| ModelError::Config { reason })
+        self.activation_function.parse().or_else(invalid)
     }
 }
 
@@ -177,15 +177,9 @@ impl PretrainedConfig for GptNeoConfig {
 
     /// Returns a published size: `gpt-neo-125m`, `gpt-neo-1.3B` or `gpt-neo-2.7B`.
     fn preset(name: &str) -> Result<Self> {
-        let (hidden_size, num_layers, num_heads) = match name {
-            "gpt-neo-125m" => (768, 12, 12),
-            "gpt-neo-1.3B" => (2048, 24, 16),
-            "gpt-neo-2.7B" => (2560, 32, 20),
-            _ => {
-                let known = "gpt-neo-125m, gpt-neo-1.3B, gpt-neo-2.7B".into();
-                return Err(ModelError::UnknownPreset { name: name.into(), known });
-            }
-        };
+        let sizes =
+            [("gpt-neo-125m", (768, 12, 12)), ("gpt-neo-1.3B", (2048, 24, 16)), ("gpt-neo-2.7B", (2560, 32, 20))];
+        let (hidden_size, num_layers, num_heads) = preset_sizes(name, &sizes)?;
         let attention_types = vec![(vec![AttentionKind::Global, AttentionKind::Local], num_layers / 2)];
         Ok(Self { hidden_size, num_layers, num_heads, attention_types, ..Self::default() })
     }
@@ -195,7 +189,6 @@ impl PretrainedConfig for GptNeoConfig {
     }
 
     fn validate(&self) -> Result<()> {
-        let wrong = |reason: String| Err(ModelError::Config { reason });
         if let Some(Value::String(found)) = self.other.get("model_type") {
             check_model_type(found, "gpt_neo")?;
         }
@@ -214,17 +207,15 @@ impl PretrainedConfig for GptNeoConfig {
         check_divisible(("hidden_size", self.hidden_size), ("num_heads", self.num_heads))?;
         check_depth("num_layers", self.num_layers)?;
         let kinds: Vec<AttentionKind> = self.kinds().take(self.num_layers + 1).collect();
-        if kinds.len() != self.num_layers {
-            return wrong(format!(
-                "attention_types (or attention_layers) names kinds for other than the {} blocks there are",
-                self.num_layers
-            ));
-        }
+        check(kinds.len() == self.num_layers, || {
+            let blocks = self.num_layers;
+            format!("attention_types (or attention_layers) names kinds for other than the {blocks} blocks there are")
+        })?;
         // Only a configuration that was not read from a file has this key.
         let layers = self.other.get(LAYERS).filter(|layers| !layers.is_null());
-        if layers.is_some_and(|layers| Vec::<AttentionKind>::deserialize(layers).ok() != Some(kinds)) {
-            return wrong(format!("{LAYERS} differs from what attention_types means; remove {LAYERS}"));
-        }
+        check(layers.is_none_or(|layers| Vec::<AttentionKind>::deserialize(layers).ok() == Some(kinds)), || {
+            format!("{LAYERS} differs from what attention_types means; remove {LAYERS}")
+        })?;
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)?;
         check_initializer_range(self.initializer_range)?;
         check_rates([

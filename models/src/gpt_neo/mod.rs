@@ -1,5 +1,5 @@
 //! GPT-Neo: EleutherAI's replication of GPT-3, in which every other block uses sliding-window attention.
-//! Its feed-forward layer is that of GPT-2.
+//! The rest of a block is that of GPT-2.
 
 mod config;
 mod model;

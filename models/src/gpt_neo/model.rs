@@ -8,7 +8,12 @@ use grove_tree::{Init, Key, Tree};
 use grove_weights::{NameMap, TensorFiles};
 
 use super::{AttentionKind, GptNeoConfig, published_names};
-use crate::{CausalLm, Pretrained, PretrainedConfig, error::Result, gpt2::Mlp, pretrained::computing_in};
+use crate::{
+    CausalLm, Pretrained, PretrainedConfig,
+    error::Result,
+    gpt2::{self, Mlp, SelfAttention},
+    pretrained::computing_in,
+};
 
 /// GPT-Neo with its language-modelling head.
 ///
@@ -39,14 +44,18 @@ pub struct GptNeo<B: Backend> {
     pub config: GptNeoConfig,
 }
 
-impl<B: Backend> GptNeo<B> {
-    /// Computes the hidden states after the final norm.
-    ///
-    /// # Shapes
-    /// - ids `[b, t]`, those of the pass
-    /// - output `[b, t, hidden_size]`
+impl<B: Backend> CausalLm<B> for GptNeo<B> {
+    type Cache = Vec<KvCache<B>>;
+
     #[track_caller]
-    pub fn hidden_states(&self, ids: Tensor<B, 2, Int>, mut pass: DecoderPass<'_, B>) -> Tensor<B, 3> {
+    fn forward_hidden(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        padding: &[usize],
+        cache: Option<&mut Self::Cache>,
+        key: Option<Key>,
+    ) -> Tensor<B, 3> {
+        let mut pass = DecoderPass::new(&ids, padding, cache, key);
         // Activations have the dtype of the norms, which can be wider than that of the matrices.
         let dtype = self.ln_f.weight.dtype();
         let positions = self.wpe.forward(pass.positions()).cast(dtype);
@@ -57,32 +66,46 @@ impl<B: Backend> GptNeo<B> {
         }
         self.ln_f.forward(x)
     }
-}
 
-/// Transformer block: that of GPT-2 with another attention.
-#[derive(Tree, Clone, Debug)]
-pub struct Block<B: Backend> {
-    /// Layer norm before the attention.
-    pub ln_1: LayerNorm<B>,
-    /// Self-attention.
-    pub attn: Attention<B>,
-    /// Layer norm before the feed-forward layer.
-    pub ln_2: LayerNorm<B>,
-    /// Feed-forward layer.
-    pub mlp: Mlp<B>,
-}
-
-impl<B: Backend> Block<B> {
-    /// Computes the block's output.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, hidden_size]`
     #[track_caller]
-    pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
-        let x = x.clone() + self.attn.forward(self.ln_1.forward(x), pass);
-        x.clone() + self.mlp.forward(self.ln_2.forward(x), pass.key("mlp"))
+    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.lm_head.as_ref().unwrap_or(&self.wte).attend(hidden)
+    }
+
+    fn new_cache(&self, room: usize) -> Self::Cache {
+        self.h.iter().map(|block| KvCache::for_window(block.attn.window, room)).collect()
+    }
+
+    fn cache_bytes(&self, positions: usize) -> Option<usize> {
+        let windows = self.h.iter().map(|block| block.attn.window);
+        Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.hidden_size, self.ln_f.weight.dtype().size()))
+    }
+
+    fn with_dropout(mut self, rate: f64) -> Self {
+        let (config, dropout) = (&mut self.config, Dropout::new(rate));
+        (config.embed_dropout, config.attention_dropout, config.resid_dropout) = (rate, rate, rate);
+        self.drop = dropout;
+        for Block { attn, mlp, .. } in &mut self.h {
+            (attn.attn_dropout, attn.resid_dropout, mlp.dropout) = (dropout, dropout, dropout);
+        }
+        self
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn context(&self) -> Option<usize> {
+        Some(self.config.max_position_embeddings)
+    }
+
+    fn end_tokens(&self) -> Vec<u32> {
+        self.config.eos_token_id.to_vec()
     }
 }
+
+/// Transformer block of GPT-2 with another attention.
+pub type Block<B> = gpt2::Block<B, Attention<B>>;
 
 /// Causal multi-head self-attention over all positions or a sliding window. The scores are not scaled.
 #[derive(Tree, Clone, Debug)]
@@ -105,14 +128,10 @@ pub struct Attention<B: Backend> {
     pub resid_dropout: Dropout,
 }
 
-impl<B: Backend> Attention<B> {
-    /// Computes the attention over the cached positions and those of `x`. Scores are computed in f32: they are not scaled
-    /// and would exceed the precision of 16-bit floats.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, hidden_size]`
+impl<B: Backend> SelfAttention<B> for Attention<B> {
+    /// Scores are computed in f32: they are not scaled and would exceed the precision of 16-bit floats.
     #[track_caller]
-    pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
         let dtype = x.dtype();
         let [q, k, v] = [&self.q_proj, &self.k_proj, &self.v_proj].map(|projection| {
             let x = to_heads(projection.forward(x.clone()), self.num_heads); // [b, num_heads, t, head_dim]
@@ -186,61 +205,5 @@ impl<B: Backend> Pretrained<B> for GptNeo<B> {
     /// file. CPU backends compute in f32 nevertheless and widen 16-bit weights on the fly.
     fn skeleton_for(checkpoint: &TensorFiles, config: &GptNeoConfig, dtype: Option<DType>) -> Result<Self> {
         Ok(computing_in::<B, _>(Self::skeleton(config)?, checkpoint, &published_names(config), dtype))
-    }
-}
-
-impl<B: Backend> CausalLm<B> for GptNeo<B> {
-    type Cache = Vec<KvCache<B>>;
-
-    #[track_caller]
-    fn forward_hidden(
-        &self,
-        ids: Tensor<B, 2, Int>,
-        padding: &[usize],
-        cache: Option<&mut Self::Cache>,
-        key: Option<Key>,
-    ) -> Tensor<B, 3> {
-        let pass = DecoderPass::new(&ids, padding, cache, key);
-        self.hidden_states(ids, pass)
-    }
-
-    #[track_caller]
-    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.lm_head.as_ref().unwrap_or(&self.wte).attend(hidden)
-    }
-
-    fn new_cache(&self, room: usize) -> Self::Cache {
-        self.h.iter().map(|block| KvCache::for_window(block.attn.window, room)).collect()
-    }
-
-    fn cache_bytes(&self, positions: usize) -> Option<usize> {
-        let windows = self.h.iter().map(|block| block.attn.window);
-        Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.hidden_size, self.ln_f.weight.dtype().size()))
-    }
-
-    fn with_dropout(mut self, rate: f64) -> Self {
-        let (config, dropout) = (&mut self.config, Dropout::new(rate));
-        (config.embed_dropout, config.attention_dropout, config.resid_dropout) = (rate, rate, rate);
-        self.drop = dropout;
-        for Block { attn, mlp, .. } in &mut self.h {
-            (attn.attn_dropout, attn.resid_dropout, mlp.dropout) = (dropout, dropout, dropout);
-        }
-        self
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.config.vocab_size
-    }
-
-    fn context(&self) -> Option<usize> {
-        Some(self.config.max_position_embeddings)
-    }
-
-    fn device(&self) -> B::Device {
-        self.wte.weight.val().device()
-    }
-
-    fn end_tokens(&self) -> Vec<u32> {
-        self.config.eos_token_id.to_vec()
     }
 }

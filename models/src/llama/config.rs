@@ -7,10 +7,10 @@ use std::path::Path;
 
 use super::{Architecture, gguf, meta, published_names};
 use crate::{
-    checks::{check_depth, check_epsilon, check_initializer_range, check_rates, check_sizes},
+    checks::{check, check_depth, check_divisible, check_epsilon, check_initializer_range, check_rates, check_sizes},
     config_keys::{check_others, unknown},
     end_tokens::{EndTokens, published_ends},
-    error::{ModelError, Result},
+    error::{ModelError, Result, invalid},
     pretrained::{PretrainedConfig, config_beside},
     tied::is_tied,
 };
@@ -172,22 +172,19 @@ impl LlamaConfig {
     /// # Errors
     /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
-        self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
+        self.hidden_act.parse().or_else(invalid)
     }
 
     /// Checks the number and the names of the layers' attention types, and that there is a window if a layer needs one.
     fn check_layer_types(&self) -> Result<()> {
-        let wrong = |reason: String| Err(ModelError::Config { reason });
         let Some(types) = &self.layer_types else { return Ok(()) };
         let (count, layers) = (types.len(), self.num_hidden_layers);
-        if count != layers {
-            return wrong(format!("layer_types has {count} entries, but num_hidden_layers is {layers}"));
-        }
+        check(count == layers, || format!("layer_types has {count} entries, but num_hidden_layers is {layers}"))?;
         // `attention` is the older name of full attention.
         let known = ["full_attention", "attention", SLIDING];
         if let Some((layer, name)) = types.iter().enumerate().find(|(_, name)| !known.contains(&name.as_str())) {
             let name = excerpt(name, 60);
-            return wrong(format!(
+            return invalid(format!(
                 "layer_types[{layer}] is '{name}', which is not supported; known are full_attention and {SLIDING}"
             ));
         }
@@ -200,7 +197,7 @@ impl LlamaConfig {
             _ => None,
         };
         match (types.iter().position(|name| name == SLIDING), lacking) {
-            (Some(layer), Some(lacking)) => wrong(format!(
+            (Some(layer), Some(lacking)) => invalid(format!(
                 "layer_types[{layer}] is '{SLIDING}', but {lacking}; name the layer full_attention, or set the window"
             )),
             _ => Ok(()),
@@ -298,7 +295,6 @@ impl PretrainedConfig for LlamaConfig {
     }
 
     fn validate(&self) -> Result<()> {
-        let wrong = |reason: String| Err(ModelError::Config { reason });
         check_sizes(
             28,
             [
@@ -314,22 +310,14 @@ impl PretrainedConfig for LlamaConfig {
             ],
         )?;
         let (heads, kv_heads) = (self.num_attention_heads, self.n_kv_head());
-        if self.head_dim.is_none() && !self.hidden_size.is_multiple_of(heads) {
-            return wrong(format!(
-                "hidden_size, {}, is not divisible by num_attention_heads, {heads}",
-                self.hidden_size
-            ));
+        if self.head_dim.is_none() {
+            check_divisible(("hidden_size", self.hidden_size), ("num_attention_heads", heads))?;
         }
-        if !self.head_dim().is_multiple_of(2) {
-            return wrong(format!("head_dim is {}; rotary positions need an even number", self.head_dim()));
-        }
-        if !heads.is_multiple_of(kv_heads) {
-            return wrong(format!("num_attention_heads, {heads}, is not divisible by num_key_value_heads, {kv_heads}"));
-        }
+        let head_dim = self.head_dim();
+        check(head_dim.is_multiple_of(2), || format!("head_dim is {head_dim}; rotary positions need an even number"))?;
+        check_divisible(("num_attention_heads", heads), ("num_key_value_heads", kv_heads))?;
         check_depth("num_hidden_layers", self.num_hidden_layers)?;
-        if heads.saturating_mul(self.head_dim()) > 1 << 28 {
-            return wrong(format!("{heads} heads of {} are too wide", self.head_dim()));
-        }
+        check(heads.saturating_mul(head_dim) <= 1 << 28, || format!("{heads} heads of {head_dim} are too wide"))?;
         self.check_layer_types()?;
         check_epsilon("rms_norm_eps", self.rms_norm_eps)?;
         check_initializer_range(self.initializer_range)?;

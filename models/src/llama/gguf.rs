@@ -9,11 +9,11 @@ use std::path::Path;
 use super::{
     Architecture, Llama, LlamaConfig,
     gguf_rope::{FREQUENCIES, scaling},
-    names::{LINEAR, TIED, with_linear},
+    names::{LINEAR, with_linear},
 };
 use crate::{
     EndTokens, PretrainedConfig,
-    error::{ModelError, Result},
+    error::{Result, invalid},
     gguf_keys::check_file,
 };
 
@@ -94,18 +94,14 @@ const KEYS: KnownKeys = KnownKeys {
 /// Refuses metadata that would change results, except that of the tokenizer.
 fn check_others(metadata: &GgufMetadata, architecture: &str, file: &Path) -> Result<()> {
     let own = |key: &str| key.strip_prefix(architecture)?.strip_prefix('.').map(str::to_owned);
-    KEYS.check(file, &metadata.as_json(own)).or_else(|reason| wrong(format!("{architecture}.{reason}")))?;
-    check_file(metadata, architecture, file).or_else(wrong)
+    KEYS.check(file, &metadata.as_json(own)).or_else(|reason| invalid(format!("{architecture}.{reason}")))?;
+    check_file(metadata, architecture, file).or_else(invalid)
 }
 
 /// Metadata under the architecture's prefix.
 pub(super) struct Keys<'a> {
     metadata: &'a GgufMetadata,
     architecture: &'a str,
-}
-
-pub(super) fn wrong<T>(reason: String) -> Result<T> {
-    Err(ModelError::Config { reason })
 }
 
 impl Keys<'_> {
@@ -133,7 +129,7 @@ impl Keys<'_> {
         match value {
             Some(value) => Ok(Some(value)),
             None => {
-                wrong(format!("{} is {}; it must be {kind}, the same in all layers", self.key(name), found.as_json()))
+                invalid(format!("{} is {}; it must be {kind}, the same in all layers", self.key(name), found.as_json()))
             }
         }
     }
@@ -143,7 +139,7 @@ impl Keys<'_> {
     }
 
     fn needed(&self, name: &str) -> Result<usize> {
-        self.size(name)?.map_or_else(|| wrong(format!("the file does not say {}", self.key(name))), Ok)
+        self.size(name)?.map_or_else(|| invalid(format!("the file does not say {}", self.key(name))), Ok)
     }
 
     pub(super) fn number(&self, name: &str) -> Result<Option<f64>> {
@@ -165,7 +161,7 @@ pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFile
         "qwen3" => Architecture::Qwen3,
         other => {
             let known = "llama, qwen2 and qwen3 are read";
-            return wrong(format!("the file has a model of architecture '{other}'; {known}"));
+            return invalid(format!("the file has a model of architecture '{other}'; {known}"));
         }
     };
     check_others(metadata, architecture, file)?;
@@ -208,7 +204,7 @@ pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFile
     for name in ["rope.dimension_count", "attention.value_length"] {
         if let Some(size) = keys.size(name)?.filter(|size| *size != config.head_dim()) {
             let head = config.head_dim();
-            return wrong(format!(
+            return invalid(format!(
                 "{} is {size}, and heads are {head} wide; only whole heads are supported",
                 keys.key(name)
             ));
@@ -225,7 +221,7 @@ pub(super) fn with_names(mut names: NameMap, config: &LlamaConfig) -> NameMap {
     for (linear, gguf) in LINEAR.into_iter().zip(GGUF) {
         names = with_linear(names, &format!("blk.{{i}}.{gguf}"), linear, config, interleaved);
     }
-    let names = names
+    names
         .alias("token_embd.weight", "embed_tokens.weight")
         .alias("token_embd.weight", "embed_tokens.blocks")
         .alias("blk.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight")
@@ -233,15 +229,11 @@ pub(super) fn with_names(mut names: NameMap, config: &LlamaConfig) -> NameMap {
         .alias("blk.{i}.attn_k_norm.weight", "layers.{i}.self_attn.k_norm.weight")
         .alias("blk.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight")
         .alias("output_norm.weight", "norm.weight")
-        .ignore_each(&[(FREQUENCIES, "factors of rotary angles, which are read with the configuration")]);
-    match config.tie_word_embeddings {
-        true => names.alias("output.weight", "embed_tokens.weight").ignore_each(&[("output.weight", TIED)]),
-        false => names.alias("output.weight", "lm_head.weight").alias("output.weight", "lm_head.blocks"),
-    }
+        .ignore_each(&[(FREQUENCIES, "factors of rotary angles, which are read with the configuration")])
 }
 
 /// Returns the quantization of a tensor in a file, if the backend keeps the tensor quantized.
-fn kept<B: Backend>(names: &NameMap, checkpoint: &TensorFiles, path: &str) -> Option<Quantization> {
+fn stored_quantization<B: Backend>(names: &NameMap, checkpoint: &TensorFiles, path: &str) -> Option<Quantization> {
     let (_, info) = names.published(checkpoint, &format!("{path}.blocks"))?;
     Quantization::from_name(info.quantized?.name()).filter(|_| B::MIXED_DTYPE_WEIGHTS && !B::LAZY)
 }
@@ -252,7 +244,7 @@ impl<B: Backend> Llama<B> {
         let projection = |map: &mut QuantLinear<B>, path: String| {
             let MaybeQuantized::Dense(dense) = map else { return };
             let [inputs, outputs] = dense.weight.shape();
-            if let Some(kind) = kept::<B>(names, checkpoint, &path) {
+            if let Some(kind) = stored_quantization::<B>(names, checkpoint, &path) {
                 let bias = dense.bias.take();
                 *map = MaybeQuantized::Quantized(Quantized { bias, ..Quantized::absent(outputs, inputs, kind) });
             }
@@ -260,7 +252,7 @@ impl<B: Backend> Llama<B> {
         let table = |table: &mut QuantEmbedding<B>, path: &str| {
             let MaybeQuantized::Dense(dense) = table else { return };
             let [symbols, size] = dense.weight.shape();
-            if let Some(kind) = kept::<B>(names, checkpoint, path) {
+            if let Some(kind) = stored_quantization::<B>(names, checkpoint, path) {
                 *table = MaybeQuantized::Quantized(Quantized::absent(symbols, size, kind));
             }
         };

@@ -5,11 +5,8 @@ use grove_files::printable::excerpt;
 use grove_weights::TensorFiles;
 use serde_json::{Map, Value, json};
 
-use super::{
-    LlamaConfig,
-    gguf::{Keys, wrong},
-};
-use crate::error::Result;
+use super::{LlamaConfig, gguf::Keys, rope::llama3_scaling};
+use crate::error::{Result, invalid};
 
 /// Kind of scaling with an explicit list of factors.
 pub(super) const FACTORS: &str = "factors";
@@ -25,7 +22,7 @@ pub(super) fn scaling(keys: &Keys<'_>, checkpoint: &TensorFiles, pairs: usize) -
     let kind = kind.as_deref().unwrap_or("linear");
     if !["none", "linear", "yarn"].contains(&kind) {
         let kind = excerpt(kind, 60);
-        return wrong(format!("{name} is '{kind}', which is not supported; known are none, linear, yarn"));
+        return invalid(format!("{name} is '{kind}', which is not supported; known are none, linear, yarn"));
     }
     let factor = match keys.number("rope.scaling.factor")? {
         None => keys.number("rope.scale_linear")?,
@@ -34,12 +31,12 @@ pub(super) fn scaling(keys: &Keys<'_>, checkpoint: &TensorFiles, pairs: usize) -
     // 0 means no factor; llama.cpp writes it.
     let factor = factor.filter(|factor| *factor != 0.0).unwrap_or(1.0);
     if !(factor > 0.0 && factor.is_finite()) {
-        return wrong(format!("{} is {factor}; it must be a positive number", keys.key("rope.scaling.factor")));
+        return invalid(format!("{} is {factor}; it must be a positive number", keys.key("rope.scaling.factor")));
     }
     let magnitude = check_magnitudes(keys, kind, factor)?;
     match (kind, factors(checkpoint, pairs)?) {
         ("yarn", Some(_)) => {
-            wrong(format!("the file has both {FREQUENCIES} and {name} 'yarn', which are not supported together"))
+            invalid(format!("the file has both {FREQUENCIES} and {name} 'yarn', which are not supported together"))
         }
         ("yarn", None) => object(json!({
             "rope_type": "yarn", "factor": factor, "attention_factor": magnitude,
@@ -66,7 +63,7 @@ fn check_magnitudes(keys: &Keys<'_>, kind: &str, factor: f64) -> Result<f64> {
     let yarn = kind == "yarn";
     let own = if factor > 1.0 { 0.1 * factor.ln() + 1.0 } else { 1.0 };
     let refused = |name: &str, value: f64, neutral: &str| {
-        wrong(format!(
+        invalid(format!(
             "{} is {value}, which is not supported with the scaling '{kind}'; only {neutral} is",
             keys.key(name)
         ))
@@ -97,14 +94,10 @@ fn check_magnitudes(keys: &Keys<'_>, kind: &str, factor: f64) -> Result<f64> {
 /// factors themselves.
 fn own_factors(keys: &Keys<'_>, factors: &[f32]) -> Result<Option<Map<String, Value>>> {
     for factor in [8.0, 32.0] {
-        let fields = json!({
-            "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        });
         let rope = LlamaConfig {
             head_dim: Some(2 * factors.len()),
             rope_theta: keys.number("rope.freq_base")?,
-            rope_scaling: fields.as_object().cloned(),
+            rope_scaling: Some(llama3_scaling(factor, 4.0)),
             ..LlamaConfig::default()
         };
         let alike = |(a, b): (&f32, &f32)| (a / b - 1.0).abs() < 1e-4;
@@ -121,10 +114,10 @@ fn factors(checkpoint: &TensorFiles, pairs: usize) -> Result<Option<Vec<f32>>> {
     }
     let factors: Vec<f32> = checkpoint.tensor(FREQUENCIES)?.convert_dtype(DType::F32).iter::<f32>().collect();
     if factors.len() != pairs {
-        return wrong(format!("{FREQUENCIES} has {} factors, but a head has {pairs} pairs", factors.len()));
+        return invalid(format!("{FREQUENCIES} has {} factors, but a head has {pairs} pairs", factors.len()));
     }
     match factors.iter().all(|factor| factor.is_finite() && *factor > 0.0) {
         true => Ok(Some(factors)),
-        false => wrong(format!("{FREQUENCIES} has factors that are not positive")),
+        false => invalid(format!("{FREQUENCIES} has factors that are not positive")),
     }
 }

@@ -3,12 +3,13 @@
 use grove_files::{FileError, KnownKeys, RefusedKey, check_keys, printable::excerpt, read_json};
 use grove_weights::{NameMap, TensorFiles};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::path::Path;
 
 use super::{
     LlamaConfig,
-    names::{LINEAR, ROTARY, TIED, with_linear},
+    names::{LINEAR, ROTARY, with_linear},
+    rope::llama3_scaling,
 };
 use crate::{
     EndTokens, PretrainedConfig,
@@ -102,13 +103,13 @@ const SCALED_BY_8: usize = 4096;
 /// Reads the configuration of a model in Meta's files.
 pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig> {
     let fields: Map<String, Value> = read_json(file)?;
-    let wrong = |reason: String| ModelError::from(FileError::json(file, reason));
-    check_known(&fields).map_err(wrong)?;
+    let file_error = |reason: String| ModelError::from(FileError::json(file, reason));
+    check_known(&fields).map_err(file_error)?;
     check_keys(&KEYS, file, &fields)?;
     let params: Params = read_json(file)?;
     let shape = |name: &str| match checkpoint.info(name)?.shape[..] {
         [rows, columns] => Ok([rows, columns]),
-        _ => Err(wrong(format!("{name} is not a matrix"))),
+        _ => Err(file_error(format!("{name} is not a matrix"))),
     };
     let [vocab_size, hidden_size] = shape("tok_embeddings.weight")?;
     let [intermediate_size, _] = shape("layers.0.feed_forward.w1.weight")?;
@@ -116,12 +117,10 @@ pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig>
     let third = vocab_size >= THIRD_VOCABULARY;
     let code = !third && params.rope_theta.is_some_and(|base| base > 10_000.0);
     let (first, last) = if third { (128_000, 128_001) } else { (1, 2) };
-    let scaling = json!({
-        "rope_type": "llama3",
-        "factor": params.rope_scaling_factor.unwrap_or(if hidden_size < SCALED_BY_8 { 32.0 } else { 8.0 }),
-        "low_freq_factor": 1.0, "high_freq_factor": params.rope_high_freq_factor.unwrap_or(4.0),
-        "original_max_position_embeddings": 8192,
-    });
+    let scaling = || {
+        let factor = params.rope_scaling_factor.unwrap_or(if hidden_size < SCALED_BY_8 { 32.0 } else { 8.0 });
+        llama3_scaling(factor, params.rope_high_freq_factor.unwrap_or(4.0))
+    };
     let config = LlamaConfig {
         vocab_size,
         hidden_size,
@@ -131,7 +130,7 @@ pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig>
         num_key_value_heads: params.n_kv_heads,
         rms_norm_eps: params.norm_eps,
         rope_theta: params.rope_theta,
-        rope_scaling: scaling.as_object().cloned().filter(|_| params.use_scaled_rope),
+        rope_scaling: params.use_scaled_rope.then(scaling),
         head_dim: params.head_dim,
         max_position_embeddings: params.max_position_embeddings.unwrap_or(match () {
             () if params.use_scaled_rope => 131_072,
@@ -144,7 +143,7 @@ pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig>
         eos_token_id: EndTokens::One(last),
         ..LlamaConfig::default()
     };
-    config.validate().map_err(|error| wrong(error.to_string()))?;
+    config.validate().map_err(|error| file_error(error.to_string()))?;
     Ok(config)
 }
 
@@ -176,13 +175,9 @@ pub(super) fn with_names(mut names: NameMap, config: &LlamaConfig) -> NameMap {
     for (linear, meta) in LINEAR.into_iter().zip(META) {
         names = with_linear(names, &format!("layers.{{i}}.{meta}"), linear, config, true);
     }
-    let names = names
+    names
         .alias("tok_embeddings.weight", "embed_tokens.weight")
         .alias("layers.{i}.attention_norm.weight", "layers.{i}.input_layernorm.weight")
         .alias("layers.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight")
-        .ignore_each(&[("rope.freqs", ROTARY)]);
-    match config.tie_word_embeddings {
-        true => names.alias("output.weight", "embed_tokens.weight").ignore_each(&[("output.weight", TIED)]),
-        false => names.alias("output.weight", "lm_head.weight"),
-    }
+        .ignore_each(&[("rope.freqs", ROTARY)])
 }

@@ -8,7 +8,6 @@ mod meta;
 mod model;
 mod names;
 mod presets;
-mod pretrained;
 mod rope;
 
 pub use architecture::Architecture;

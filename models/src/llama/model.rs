@@ -5,14 +5,18 @@ use burn::tensor::{DType, Int, Tensor};
 use grove_backend::{Backend, ops};
 use grove_layers::{
     Activation, DecoderPass, Dropout, Embedding, KvCache, LayerPass, Linear, MaybeQuantized, QuantEmbedding,
-    QuantLinear, RmsNorm, Rope, RopeAngles, join_heads,
+    QuantLinear, RmsNorm, Rope, RopeAngles, RopeScaling, join_heads,
 };
 use grove_tree::{AnyArray, Init, Key, Path, Tree};
 use grove_weights::{NameMap, TensorFiles};
 use serde_json::{Map, Value};
 
-use super::{LlamaConfig, pretrained, published_names};
-use crate::{CausalLm, Pretrained, PretrainedConfig, error::Result};
+use super::{LlamaConfig, published_names};
+use crate::{
+    CausalLm, Pretrained, PretrainedConfig,
+    error::{Result, invalid},
+    pretrained::{computing_in, fields_of},
+};
 
 /// LLaMA, or a model with its architecture, with its language-modelling head.
 ///
@@ -42,14 +46,18 @@ pub struct Llama<B: Backend> {
     pub config: LlamaConfig,
 }
 
-impl<B: Backend> Llama<B> {
-    /// Computes the hidden states after the final norm.
-    ///
-    /// # Shapes
-    /// - ids `[b, t]`, those of the pass
-    /// - output `[b, t, hidden_size]`
+impl<B: Backend> CausalLm<B> for Llama<B> {
+    type Cache = Vec<KvCache<B>>;
+
     #[track_caller]
-    pub fn hidden_states(&self, ids: Tensor<B, 2, Int>, mut pass: DecoderPass<'_, B>) -> Tensor<B, 3> {
+    fn forward_hidden(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        padding: &[usize],
+        cache: Option<&mut Self::Cache>,
+        key: Option<Key>,
+    ) -> Tensor<B, 3> {
+        let mut pass = DecoderPass::new(&ids, padding, cache, key);
         // Activations have the dtype of the norms, which can be wider than that of the matrices.
         let mut x = self.embed_tokens.rows(ids).cast(self.norm.weight.dtype()); // [b, t, hidden_size]
         let rotation = pass.rope(&self.rope, x.dtype());
@@ -59,6 +67,52 @@ impl<B: Backend> Llama<B> {
         self.norm.forward(x)
     }
 
+    #[track_caller]
+    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.lm_head.as_ref().unwrap_or(&self.embed_tokens).attend(hidden)
+    }
+
+    fn new_cache(&self, room: usize) -> Self::Cache {
+        self.layers.iter().map(|layer| KvCache::for_window(layer.self_attn.window, room)).collect()
+    }
+
+    fn cache_bytes(&self, positions: usize) -> Option<usize> {
+        let windows = self.layers.iter().map(|layer| layer.self_attn.window);
+        let values = 2 * self.config.n_kv_head() * self.config.head_dim();
+        Some(KvCache::<B>::bytes(windows, positions, values, self.norm.weight.dtype().size()))
+    }
+
+    fn with_dropout(mut self, rate: f64) -> Self {
+        self.config.attention_dropout = rate;
+        for layer in &mut self.layers {
+            layer.self_attn.dropout = Dropout::new(rate);
+        }
+        self
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn context(&self) -> Option<usize> {
+        Some(self.config.trained_positions())
+    }
+
+    /// Returns `None`: rotary position embeddings have no maximum length.
+    fn position_limit(&self) -> Option<usize> {
+        None
+    }
+
+    fn reads_prompts_whole(&self) -> bool {
+        self.rope.depends_on_length()
+    }
+
+    fn end_tokens(&self) -> Vec<u32> {
+        self.config.eos_token_id.to_vec()
+    }
+}
+
+impl<B: Backend> Llama<B> {
     /// Returns true if some weights are quantized.
     pub fn is_quantized(&self) -> bool {
         let mut found = false;
@@ -240,77 +294,23 @@ impl<B: Backend> Pretrained<B> for Llama<B> {
     /// 16-bit weights stay 16-bit, and quantized matrices stay quantized if the backend multiplies quantized blocks,
     /// else become 16-bit. CPU backends compute in f32 nevertheless and widen weights on the fly.
     fn skeleton_for(checkpoint: &TensorFiles, config: &LlamaConfig, dtype: Option<DType>) -> Result<Self> {
-        pretrained::skeleton_for(checkpoint, config, dtype)
+        let (names, skeleton) = (published_names(config), Self::skeleton(config)?);
+        let skeleton = if dtype.is_none() { skeleton.quantized_as(checkpoint, &names) } else { skeleton };
+        Ok(computing_in::<B, _>(skeleton, checkpoint, &names, dtype))
     }
 
     /// # Errors
     /// The model is quantized, or its rotary angles have explicit factors. A `config.json` can express neither.
     fn published_config(&self) -> Result<Map<String, Value>> {
-        pretrained::published_config(self)
-    }
-}
-
-impl<B: Backend> CausalLm<B> for Llama<B> {
-    type Cache = Vec<KvCache<B>>;
-
-    #[track_caller]
-    fn forward_hidden(
-        &self,
-        ids: Tensor<B, 2, Int>,
-        padding: &[usize],
-        cache: Option<&mut Self::Cache>,
-        key: Option<Key>,
-    ) -> Tensor<B, 3> {
-        let pass = DecoderPass::new(&ids, padding, cache, key);
-        self.hidden_states(ids, pass)
-    }
-
-    #[track_caller]
-    fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.lm_head.as_ref().unwrap_or(&self.embed_tokens).attend(hidden)
-    }
-
-    fn new_cache(&self, room: usize) -> Self::Cache {
-        self.layers.iter().map(|layer| KvCache::for_window(layer.self_attn.window, room)).collect()
-    }
-
-    fn cache_bytes(&self, positions: usize) -> Option<usize> {
-        let windows = self.layers.iter().map(|layer| layer.self_attn.window);
-        let values = 2 * self.config.n_kv_head() * self.config.head_dim();
-        Some(KvCache::<B>::bytes(windows, positions, values, self.norm.weight.dtype().size()))
-    }
-
-    fn with_dropout(mut self, rate: f64) -> Self {
-        self.config.attention_dropout = rate;
-        for layer in &mut self.layers {
-            layer.self_attn.dropout = Dropout::new(rate);
+        if self.is_quantized() {
+            return invalid(
+                "it is quantized, which a safetensors file cannot say; load it with a dtype (f16, say) and save that",
+            );
         }
-        self
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.config.vocab_size
-    }
-
-    fn context(&self) -> Option<usize> {
-        Some(self.config.trained_positions())
-    }
-
-    /// Returns `None`: rotary position embeddings have no maximum length.
-    fn position_limit(&self) -> Option<usize> {
-        None
-    }
-
-    fn reads_prompts_whole(&self) -> bool {
-        self.rope.depends_on_length()
-    }
-
-    fn device(&self) -> B::Device {
-        self.embed_tokens.device()
-    }
-
-    fn end_tokens(&self) -> Vec<u32> {
-        self.config.eos_token_id.to_vec()
+        if matches!(self.rope.scaling, RopeScaling::Factors(_)) {
+            return invalid("its rotary angles have scaling factors that a config.json cannot express");
+        }
+        fields_of(&self.config)
     }
 }
 

@@ -1,6 +1,7 @@
 use grove_weights::{NameMap, Step};
 
 use super::{LlamaConfig, gguf, meta};
+use crate::names::linear_names;
 
 /// Returns the names of published files: those of transformers, with or without the prefix `model.`, and those of
 /// Meta and GGUF.
@@ -12,26 +13,27 @@ pub fn published_names(config: &LlamaConfig) -> NameMap {
         false => names.rule("lm_head.weight", "lm_head.weight"),
     };
     for linear in LINEAR {
-        names = names
-            .rule(&format!("model.layers.{{i}}.{linear}.weight"), &format!("layers.{{i}}.{linear}.weight"))
-            .then(Step::Transpose)
-            .rule(&format!("model.layers.{{i}}.{linear}.bias"), &format!("layers.{{i}}.{linear}.bias"));
+        names = linear_names(names, &format!("model.layers.{{i}}.{linear}"), &format!("layers.{{i}}.{linear}"));
     }
     names = names
         .rule("model.layers.{i}.self_attn.q_norm.weight", "layers.{i}.self_attn.q_norm.weight")
         .rule("model.layers.{i}.self_attn.k_norm.weight", "layers.{i}.self_attn.k_norm.weight")
-        .rule("model.layers.{i}.input_layernorm.weight", "layers.{i}.input_layernorm.weight")
-        .rule("model.layers.{i}.post_attention_layernorm.weight", "layers.{i}.post_attention_layernorm.weight")
+        .rule("model.layers.{i}.{norm}.weight", "layers.{i}.{norm}.weight")
         .rule("model.norm.weight", "norm.weight")
         .ignore_each(&[
             ("layers.{i}.self_attn.rotary_emb.inv_freq", ROTARY),
             ("mtp.**", "multi-token prediction heads, which draft tokens and change no text"),
         ]);
-    gguf::with_names(meta::with_names(names, config), config)
+    names = gguf::with_names(meta::with_names(names, config), config);
+    // Meta and GGUF have the same name for the output layer.
+    match config.tie_word_embeddings {
+        true => names.alias("output.weight", "embed_tokens.weight").ignore_each(&[("output.weight", TIED)]),
+        false => names.alias("output.weight", "lm_head.weight").alias("output.weight", "lm_head.blocks"),
+    }
 }
 
 /// Reason for which the output layer of a tied model is not loaded.
-pub(super) const TIED: &str = "the output layer is tied to the token embedding";
+const TIED: &str = "the output layer is tied to the token embedding";
 
 /// Reason for which rotary angles are not loaded.
 pub(super) const ROTARY: &str = "rotary angles, which follow from the configuration";

@@ -1,10 +1,7 @@
 use serde_json::{Map, Value, json};
 
-use super::{Architecture, LlamaConfig};
-use crate::{
-    EndTokens,
-    error::{ModelError, Result},
-};
+use super::{Architecture, LlamaConfig, rope::llama3_scaling};
+use crate::{EndTokens, error::Result, pretrained::preset_sizes};
 
 /// Published sizes by name: vocabulary size, hidden size, hidden width of the feed-forward layers, layers, query heads,
 /// key-value heads, maximum sequence length.
@@ -39,40 +36,23 @@ impl LlamaConfig {
     /// Returns a published size, from `smollm2-135m` to `llama-3.1-405b`.
     ///
     /// # Errors
-    /// [`ModelError::UnknownPreset`], which lists the known names, for any other name.
+    /// [`ModelError::UnknownPreset`](crate::ModelError::UnknownPreset), which lists the known names, for any other name.
     pub(super) fn published_size(name: &str) -> Result<Self> {
-        let Some((_, sizes)) = SIZES.iter().find(|(known, _)| *known == name) else {
-            let known = SIZES.map(|(name, _)| name).join(", ");
-            return Err(ModelError::UnknownPreset { name: name.into(), known });
-        };
-        let [vocab_size, hidden_size, intermediate_size, num_hidden_layers, heads, kv_heads, positions] = *sizes;
+        let [vocab_size, hidden_size, intermediate_size, num_hidden_layers, heads, kv_heads, positions] =
+            preset_sizes(name, &SIZES)?;
         let family = |name_of: &str| name.starts_with(name_of);
-        let model_type = if family("mistral") {
-            Architecture::Mistral
-        } else if family("qwen2") {
-            Architecture::Qwen2
-        } else if family("qwen3") {
-            Architecture::Qwen3
-        } else {
-            Architecture::Llama
+        let model_type = match name {
+            _ if family("mistral") => Architecture::Mistral,
+            _ if family("qwen2") => Architecture::Qwen2,
+            _ if family("qwen3") => Architecture::Qwen3,
+            _ => Architecture::Llama,
         };
-        let base = if family("llama-3") {
-            500_000.0
-        } else if name == "smollm2-1.7b" {
-            130_000.0
-        } else if family("smollm2") {
-            100_000.0
-        } else if family("qwen") {
-            1e6
-        } else {
-            10_000.0
-        };
-        let scaled = |factor: f64| {
-            let fields = json!({
-                "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 8192,
-            });
-            fields.as_object().cloned().unwrap_or_default()
+        let base = match name {
+            _ if family("llama-3") => 500_000.0,
+            "smollm2-1.7b" => 130_000.0,
+            _ if family("smollm2") => 100_000.0,
+            _ if family("qwen") => 1e6,
+            _ => 10_000.0,
         };
         let (begin, end) = match name {
             _ if family("llama-3") => (128_000, 128_001),
@@ -95,8 +75,8 @@ impl LlamaConfig {
             rms_norm_eps: if family("qwen") { 1e-6 } else { 1e-5 },
             rope_theta: Some(base),
             rope_scaling: match name {
-                _ if family("llama-3.1") => Some(scaled(8.0)),
-                _ if family("llama-3.2") => Some(scaled(32.0)),
+                _ if family("llama-3.1") => Some(llama3_scaling(8.0, 4.0)),
+                _ if family("llama-3.2") => Some(llama3_scaling(32.0, 4.0)),
                 _ => None,
             },
             head_dim: family("qwen3").then_some(128),

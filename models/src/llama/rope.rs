@@ -6,7 +6,10 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 use super::{LlamaConfig, gguf_rope};
-use crate::error::{ModelError, Result};
+use crate::{
+    checks::check,
+    error::{Result, invalid},
+};
 
 /// Supported kinds of scaling, for error messages.
 const KINDS: &str = "default, linear, dynamic, llama3, yarn, longrope";
@@ -48,6 +51,18 @@ const KEYS: KnownKeys = KnownKeys {
     ],
 };
 
+/// Returns the fields of LLaMA 3's scaling of the angles.
+pub(super) fn llama3_scaling(factor: f64, high_freq_factor: f64) -> Map<String, Value> {
+    let fields = [
+        ("rope_type", "llama3".into()),
+        ("factor", factor.into()),
+        ("low_freq_factor", 1.0.into()),
+        ("high_freq_factor", high_freq_factor.into()),
+        ("original_max_position_embeddings", 8192.into()),
+    ];
+    fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
 /// Fields of a configuration that describe the scaling of the angles.
 struct Scaling<'a>(&'a Map<String, Value>);
 
@@ -57,7 +72,9 @@ impl Scaling<'_> {
             None | Some(Value::Null) => Ok(None),
             Some(value) => match value.as_f64().filter(|value| value.is_finite() && *value > 0.0) {
                 Some(value) => Ok(Some(value)),
-                None => wrong(format!("{name} of the rotary angles' scaling is {value}; it must be a positive number")),
+                None => {
+                    invalid(format!("{name} of the rotary angles' scaling is {value}; it must be a positive number"))
+                }
             },
         }
     }
@@ -74,47 +91,48 @@ impl Scaling<'_> {
             values.and_then(|values| values.iter().map(|value| value.as_f64().map(|value| value as f32)).collect());
         match factors {
             Some(factors) if factors.len() == pairs && factors.iter().all(|factor| *factor > 0.0) => Ok(factors),
-            _ => wrong(format!("{name} of the rotary angles' scaling must be a list of {pairs} positive numbers")),
+            _ => invalid(format!("{name} of the rotary angles' scaling must be a list of {pairs} positive numbers")),
         }
     }
 
     fn needed(&self, name: &str, kind: &str) -> Result<f64> {
-        self.number(name)?.map_or_else(|| wrong(format!("the scaling '{kind}' of rotary angles needs {name}")), Ok)
+        self.number(name)?.map_or_else(|| invalid(format!("the scaling '{kind}' of rotary angles needs {name}")), Ok)
     }
-}
-
-fn wrong<T>(reason: String) -> Result<T> {
-    Err(ModelError::Config { reason })
 }
 
 impl LlamaConfig {
     /// Returns the rotary position embedding that the configuration describes.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if the kind of scaling is unknown or lacks a parameter.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the kind of scaling is unknown or lacks a parameter.
     pub fn rope(&self) -> Result<Rope> {
         let empty = Map::new();
-        // `rope_scaling` takes precedence over `rope_parameters`, as in transformers.
-        let given = |fields: &&Map<String, Value>| !fields.is_empty();
-        let (older, newer) = (self.rope_scaling.as_ref(), self.rope_parameters.as_ref());
-        let fields = Scaling(older.filter(given).or(newer.filter(given)).unwrap_or(&empty));
+        let fields = Scaling(self.rope_fields().unwrap_or(&empty));
         KEYS.check(Path::new("the rotary positions"), fields.0)
-            .map_err(|reason| ModelError::Config { reason: format!("rope_parameters: {reason}") })?;
-        if let Some(part) =
-            self.other.get("partial_rotary_factor").filter(|part| part.as_f64() != Some(1.0) && !part.is_null())
-        {
-            return wrong(format!("partial_rotary_factor is {part}, which is not supported; whole heads are rotated"));
-        }
+            .or_else(|reason| invalid(format!("rope_parameters: {reason}")))?;
+        let part = self.other.get("partial_rotary_factor").unwrap_or(&Value::Null);
+        check(part.is_null() || part.as_f64() == Some(1.0), || {
+            format!("partial_rotary_factor is {part}, which is not supported; whole heads are rotated")
+        })?;
         let base = fields.number("rope_theta")?.or(self.rope_theta).unwrap_or(10_000.0);
-        if !(base.is_finite() && base > 1.0) {
-            return wrong(format!("rope_theta is {base}; it must be more than 1"));
-        }
+        check(base.is_finite() && base > 1.0, || format!("rope_theta is {base}; it must be more than 1"))?;
         // `type` is the older key.
         let kind = match fields.0.get("rope_type").or_else(|| fields.0.get("type")) {
             None | Some(Value::Null) => "default",
             Some(Value::String(kind)) => kind.as_str(),
-            Some(other) => return wrong(format!("rope_type is {other}; known are {KINDS}")),
+            Some(other) => return invalid(format!("rope_type is {other}; known are {KINDS}")),
         };
+        let scaling = self.scaling(&fields, kind)?;
+        Ok(Rope { head_dim: self.head_dim(), base, scaling, interleaved: false })
+    }
+
+    /// Returns the fields of the rotary angles. `rope_scaling` takes precedence over `rope_parameters`, as in transformers.
+    fn rope_fields(&self) -> Option<&Map<String, Value>> {
+        self.rope_scaling.as_ref().filter(|fields| !fields.is_empty()).or(self.rope_parameters.as_ref())
+    }
+
+    /// Returns the scaling of the angles of this kind.
+    fn scaling(&self, fields: &Scaling<'_>, kind: &str) -> Result<RopeScaling> {
         let factor = || fields.needed("factor", kind);
         let original = || -> Result<usize> {
             let own = self.other.get("original_max_position_embeddings").and_then(Value::as_f64);
@@ -122,7 +140,7 @@ impl LlamaConfig {
             Ok(configured.map_or(self.max_position_embeddings, |configured| configured as usize).max(1))
         };
         let growth = || -> Result<f64> { Ok(self.max_position_embeddings as f64 / original()? as f64) };
-        let scaling = match kind {
+        Ok(match kind {
             "default" => RopeScaling::None,
             "linear" => RopeScaling::Linear { factor: factor()? },
             // transformers uses `max_position_embeddings` here.
@@ -130,9 +148,9 @@ impl LlamaConfig {
             "llama3" => {
                 let low_freq_factor = fields.needed("low_freq_factor", kind)?;
                 let high_freq_factor = fields.needed("high_freq_factor", kind)?;
-                if high_freq_factor <= low_freq_factor {
-                    return wrong("high_freq_factor must be more than low_freq_factor".into());
-                }
+                check(high_freq_factor > low_freq_factor, || {
+                    "high_freq_factor must be more than low_freq_factor".into()
+                })?;
                 RopeScaling::Llama3 { factor: factor()?, low_freq_factor, high_freq_factor, original: original()? }
             }
             "yarn" => {
@@ -162,17 +180,15 @@ impl LlamaConfig {
                 }
             }
             gguf_rope::FACTORS => RopeScaling::Factors(fields.list("factors", self.head_dim() / 2)?),
-            other => return wrong(format!("the scaling of rotary angles is of kind '{other}'; known are {KINDS}")),
-        };
-        Ok(Rope { head_dim: self.head_dim(), base, scaling, interleaved: false })
+            other => return invalid(format!("the scaling of rotary angles is of kind '{other}'; known are {KINDS}")),
+        })
     }
 
     /// Returns the sequence length that the model supports: the training length, extended by the scaling of the rotary
     /// angles.
     pub fn trained_positions(&self) -> usize {
         let own = self.max_position_embeddings;
-        let fields = self.rope_scaling.as_ref().filter(|fields| !fields.is_empty()).or(self.rope_parameters.as_ref());
-        let number = |name: &str| fields.and_then(|fields| fields.get(name)).and_then(Value::as_f64);
+        let number = |name: &str| self.rope_fields().and_then(|fields| fields.get(name)).and_then(Value::as_f64);
         let before = number("original_max_position_embeddings");
         let stretched = |factor: f64| (own.max((before.unwrap_or(own as f64) * factor) as usize)).min(1 << 40);
         match self.rope().map(|rope| rope.scaling) {

@@ -17,7 +17,7 @@ pub(crate) fn computing_in<B: Backend, M: Tree<B>>(
     names: &NameMap,
     dtype: Option<DType>,
 ) -> M {
-    let held = |path: &str| {
+    let stored = |path: &str| {
         let (_, info) = names.published(checkpoint, path)?;
         Some(match info.dtype {
             _ if info.quantized.is_some() => DType::F16,
@@ -30,7 +30,7 @@ pub(crate) fn computing_in<B: Backend, M: Tree<B>>(
     // The first matrix, the token embedding, determines the compute dtype.
     skeleton.visit(&mut TreePath::root(), &mut |path: &TreePath, leaf: &AnyArray<B>| {
         if leaf.shape().len() == 2 && leaf.dtype().is_float() && computing.is_none() {
-            computing = held(path.as_str());
+            computing = stored(path.as_str());
         }
     });
     skeleton.map(&mut TreePath::root(), &mut |path, leaf| {
@@ -38,7 +38,7 @@ pub(crate) fn computing_in<B: Backend, M: Tree<B>>(
             return leaf;
         }
         let dtype = match leaf.shape().len() {
-            2 => dtype.or_else(|| held(path.as_str())),
+            2 => dtype.or_else(|| stored(path.as_str())),
             _ => computing,
         };
         AnyArray::absent(leaf.shape(), dtype.unwrap_or(DType::F32))

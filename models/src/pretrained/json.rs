@@ -14,6 +14,11 @@ pub(crate) fn rename(fields: &mut Map<String, Value>, names: &[(&str, &str)]) {
     }
 }
 
+/// Returns the class of transformers that a `config.json` names, such as `GPT2LMHeadModel`.
+pub(crate) fn class_name(fields: &Map<String, Value>) -> Option<&str> {
+    fields.get("architectures")?.get(0)?.as_str()
+}
+
 /// Returns the path of a configuration, given the file or its directory.
 pub(super) fn config_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("config.json") } else { path.to_owned() }

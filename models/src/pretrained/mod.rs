@@ -20,12 +20,12 @@ use std::{
 };
 
 use crate::{
-    error::{ModelError, Result},
+    error::{ModelError, Result, invalid},
     model_files::ModelFiles,
 };
 
 pub(crate) use dtype::computing_in;
-pub(crate) use json::{config_beside, file_beside, rename};
+pub(crate) use json::{class_name, config_beside, file_beside, rename};
 pub(crate) use with_adapter::adapted;
 
 /// Configuration of a model: the fields of its `config.json`.
@@ -87,10 +87,7 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
     /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
     fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let file = json::config_file(path.as_ref());
-        let config = Self::read(&file)?;
-        config.validate().map_err(|error| FileError::json(&file, error.to_string()))?;
-        name_unknown_keys(&file, &config.unknown_keys());
-        Ok(config)
+        checked(Self::read(&file)?, &file)
     }
 
     /// Reads and checks the `config.json` of a model: in its directory, or beside its weights file.
@@ -289,11 +286,33 @@ pub trait Pretrained<B: Backend>: Tree<B> {
     }
 }
 
+/// Checks a configuration from a file. Names its [unknown keys](PretrainedConfig::unknown_keys) once on standard error.
+///
+/// # Errors
+/// [`ModelError::File`] if the configuration describes an invalid model.
+pub(crate) fn checked<C: PretrainedConfig>(config: C, file: &Path) -> Result<C> {
+    config.validate().map_err(|error| FileError::json(file, error.to_string()))?;
+    name_unknown_keys(file, &config.unknown_keys());
+    Ok(config)
+}
+
+/// Returns the sizes of a preset, from a table with a row for each name.
+///
+/// # Errors
+/// [`ModelError::UnknownPreset`], with the names of the table.
+pub(crate) fn preset_sizes<T: Copy>(name: &str, table: &[(&str, T)]) -> Result<T> {
+    let row = table.iter().find(|(known, _)| *known == name);
+    row.map(|(_, sizes)| *sizes).ok_or_else(|| ModelError::UnknownPreset {
+        name: name.into(),
+        known: table.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", "),
+    })
+}
+
 /// Returns the fields of a serialised configuration.
 pub(crate) fn fields_of(config: &impl Serialize) -> Result<Map<String, Value>> {
     match serde_json::to_value(config) {
         Ok(Value::Object(fields)) => Ok(fields),
-        Ok(_) => Err(ModelError::Config { reason: "the configuration is not an object in JSON".into() }),
-        Err(error) => Err(ModelError::Config { reason: error.to_string() }),
+        Ok(_) => invalid("the configuration is not an object in JSON"),
+        Err(error) => invalid(error.to_string()),
     }
 }

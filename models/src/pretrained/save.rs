@@ -18,7 +18,7 @@ pub(super) fn save<B: Backend, M: Tree<B>>(
     directory: &Path,
     options: &SaveOptions,
 ) -> Result<()> {
-    let config = described(model, config)?;
+    let config = with_dtype(model, config)?;
     std::fs::create_dir_all(directory).map_err(FileError::at(directory))?;
     save_model(model, names, directory, options)?;
     Ok(write_json(&directory.join("config.json"), &config)?)
@@ -30,7 +30,7 @@ pub(super) fn save<B: Backend, M: Tree<B>>(
 ///
 /// # Errors
 /// [`ModelError::UnmergedAdapters`].
-fn described<B: Backend, M: Tree<B>>(model: &M, mut config: Map<String, Value>) -> Result<Map<String, Value>> {
+fn with_dtype<B: Backend, M: Tree<B>>(model: &M, mut config: Map<String, Value>) -> Result<Map<String, Value>> {
     let mut bytes: BTreeMap<&str, usize> = BTreeMap::new();
     let mut adapter = None;
     model.visit(&mut TreePath::root(), &mut |path: &TreePath, leaf: &AnyArray<B>| {
@@ -45,13 +45,11 @@ fn described<B: Backend, M: Tree<B>>(model: &M, mut config: Map<String, Value>) 
         return Err(ModelError::UnmergedAdapters { path });
     }
     let Some((dtype, _)) = bytes.into_iter().max_by_key(|(_, bytes)| *bytes) else { return Ok(config) };
-    let named = ["dtype", "torch_dtype"].map(|key| (key, config.contains_key(key)));
-    for (key, _) in named.iter().filter(|(_, named)| *named) {
-        config.insert((*key).into(), dtype.into());
+    let mut keys: Vec<&str> = ["dtype", "torch_dtype"].into_iter().filter(|key| config.contains_key(*key)).collect();
+    if keys.is_empty() && dtype != "float32" {
+        keys.push("dtype");
     }
-    if dtype != "float32" && named.iter().all(|(_, named)| !named) {
-        config.insert("dtype".into(), dtype.into());
-    }
+    config.extend(keys.into_iter().map(|key| (key.to_owned(), dtype.into())));
     Ok(config)
 }
 

@@ -4,16 +4,10 @@ use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_layers::Linear;
 use grove_tree::{Tree, layers_mut};
-use grove_weights::{NameMap, Report, TensorFiles};
+use grove_weights::{AdapterFiles, NameMap, Report, TensorFiles};
 
 use super::{Pretrained, PretrainedConfig};
-use crate::{
-    error::Result,
-    head::of_head,
-    model_files::ModelFiles,
-    peft::{Adapters, added, own_name},
-    tied::with_reason,
-};
+use crate::{error::Result, head::of_head, model_files::ModelFiles, peft::with_updates, tied::with_reason};
 
 impl ModelFiles {
     /// Opens the weights: the model's tensors, of which some can be replaced by an adapter's full tensors
@@ -26,11 +20,11 @@ impl ModelFiles {
     }
 
     /// Opens the [`weights`](Self::weights) and the adapter.
-    pub(crate) fn open(&self) -> Result<(TensorFiles, Option<Adapters>)> {
+    pub(crate) fn open(&self) -> Result<(TensorFiles, Option<AdapterFiles>)> {
         let weights = TensorFiles::open(self.path())?;
-        let Some(adapter) = self.adapter() else { return Ok((weights, None)) };
-        let adapters = Adapters::open(adapter)?;
-        Ok((weights.with_tensors_of(&adapters.checkpoint, own_name)?, Some(adapters)))
+        let Some(directory) = self.adapter() else { return Ok((weights, None)) };
+        let adapter = AdapterFiles::open(directory)?;
+        Ok((adapter.replace_tensors(weights)?, Some(adapter)))
     }
 
     /// Loads the model; see [`Pretrained::from_path`]. The adapter is merged into layers with f32 weights. It stays
@@ -39,12 +33,12 @@ impl ModelFiles {
     /// # Errors
     /// As [`Pretrained::from_path`] and [`load_adapters`](crate::peft::load_adapters).
     pub fn load<B: Backend, M: Pretrained<B>>(&self, device: &B::Device, dtype: Option<DType>) -> Result<(M, Report)> {
-        let (weights, adapters) = self.open()?;
+        let (weights, adapter) = self.open()?;
         let config = M::Config::of(self.path(), &weights)?;
         let loaded = M::from_checkpoint(&weights, &config, device, dtype);
-        let explained = |error| of_head(with_reason(error, adapters.as_ref()), self.path());
+        let explained = |error| of_head(with_reason(error, adapter.as_ref()), self.path());
         let (model, report) = loaded.map_err(explained)?;
-        Ok((adapted(model, &M::published_names(&config), adapters.as_ref(), dtype)?, report))
+        Ok((adapted(model, &M::published_names(&config), adapter.as_ref(), dtype)?, report))
     }
 }
 
@@ -52,12 +46,11 @@ impl ModelFiles {
 pub(crate) fn adapted<B: Backend, M: Tree<B>>(
     model: M,
     names: &NameMap,
-    adapters: Option<&Adapters>,
+    adapter: Option<&AdapterFiles>,
     dtype: Option<DType>,
 ) -> Result<M> {
-    let Some(adapters) = adapters else { return Ok(model) };
-    let dtype = dtype.unwrap_or(DType::F32);
-    let mut model = added(model, names, adapters, Some(dtype))?;
+    let Some(adapter) = adapter else { return Ok(model) };
+    let mut model = with_updates(model, names, adapter, Some(dtype.unwrap_or(DType::F32)))?;
     layers_mut::<B, _, Linear<B>>(&mut model, |_, linear| {
         if linear.weight.dtype() == DType::F32 {
             *linear = linear.clone().merge_lora();

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 use crate::{
-    checks::{check_model_type, check_sizes},
-    config_keys::{BACKBONES, check_others, unknown},
-    error::{ModelError, Result},
+    checks::{check, check_classes, check_model_type, check_sizes},
+    config_keys::{BACKBONES, check_others, is_default, is_one, unknown},
+    error::{Result, invalid},
     pretrained::PretrainedConfig,
     problem_type::ProblemType,
 };
@@ -65,14 +65,6 @@ pub struct ResNetConfig {
     /// Other fields of the file, which are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
-}
-
-fn is_one(groups: &usize) -> bool {
-    *groups == 1
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 /// Kind of block.
@@ -159,9 +151,9 @@ impl ResNetConfig {
     /// Returns the activation of the stem and at the end of each block.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if the name is unknown.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
-        self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
+        self.hidden_act.parse().or_else(invalid)
     }
 
     /// Returns the number of channels between the convolutions of a stage's blocks.
@@ -198,9 +190,9 @@ impl PretrainedConfig for ResNetConfig {
     /// timm), the sizes inferred from the tensors' shapes. It has one label per class of the head.
     ///
     /// # Errors
-    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] if a file names another
-    /// number of classes than the head has; timm's `config.json` names an unsupported architecture, such as
-    /// `resnetblur50`.
+    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer);
+    /// [`ModelError::Classes`](crate::ModelError::Classes) if a file names another number of classes than the head has;
+    /// timm's `config.json` names an unsupported architecture, such as `resnetblur50`.
     fn of(path: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         Self::of_checkpoint(path.as_ref(), checkpoint)
     }
@@ -214,24 +206,23 @@ impl PretrainedConfig for ResNetConfig {
     }
 
     fn validate(&self) -> Result<()> {
-        let wrong = |reason: String| Err(ModelError::Config { reason });
         if let Some(Value::String(found)) = self.other.get("model_type")
             && found != OTHER_NAMES
         {
             check_model_type(found, "resnet")?;
         }
         let stages = self.hidden_sizes.len();
-        if !(1..=16).contains(&stages) {
-            return wrong(format!("hidden_sizes has {stages} stages; there must be between 1 and 16"));
+        check((1..=16).contains(&stages), || {
+            format!("hidden_sizes has {stages} stages; there must be between 1 and 16")
+        })?;
+        let bottlenecks = self.bottleneck_sizes.as_ref().map_or(stages, Vec::len);
+        for (name, count) in [("depths", self.depths.len()), ("bottleneck_sizes", bottlenecks)] {
+            check(count == stages, || format!("{name} has {count} stages, but hidden_sizes has {stages}"))?;
         }
-        if self.depths.len() != stages {
-            return wrong(format!("depths has {} stages, but hidden_sizes has {stages}", self.depths.len()));
-        }
-        if let Some(sizes) = self.bottleneck_sizes.as_ref().filter(|sizes| sizes.len() != stages) {
-            return wrong(format!("bottleneck_sizes has {} stages, but hidden_sizes has {stages}", sizes.len()));
-        }
-        if let Some(depth) = self.depths.iter().find(|depth| !(1..=1000).contains(*depth)) {
-            return wrong(format!("a stage of depths has {depth} blocks; there must be between 1 and 1000"));
+        for depth in &self.depths {
+            check((1..=1000).contains(depth), || {
+                format!("a stage of depths has {depth} blocks; there must be between 1 and 1000")
+            })?;
         }
         let inner: Vec<usize> = (0..stages).map(|stage| self.inner_size(stage)).collect();
         let single =
@@ -240,23 +231,22 @@ impl PretrainedConfig for ResNetConfig {
         let of_bottlenecks = inner.iter().map(|&size| ("the width of a bottleneck", size));
         check_sizes(20, single.into_iter().chain(of_stages).chain(of_bottlenecks))?;
         let groups = self.groups;
-        if groups > 1 && self.layer_type == LayerType::Basic {
-            return wrong(format!("groups is {groups}; basic blocks have one group"));
-        }
-        if let Some(size) = inner.iter().find(|size| !size.is_multiple_of(groups)) {
-            return wrong(format!("a bottleneck of {size} channels is not divisible into {groups} groups"));
+        check(groups == 1 || self.layer_type != LayerType::Basic, || {
+            format!("groups is {groups}; basic blocks have one group")
+        })?;
+        for size in inner {
+            check(size.is_multiple_of(groups), || {
+                format!("a bottleneck of {size} channels is not divisible into {groups} groups")
+            })?;
         }
         self.activation()?;
         check_others(&KEYS, &self.other)?;
         ProblemType::of_fields(&self.other, self.labels.len())?;
         let beyond = groups > 1 || self.bottleneck_sizes.is_some() || self.stem != Stem::Large;
-        if self.naming == Naming::Transformers && beyond {
-            return wrong("naming is transformers, which has no such network: set it to torchvision".into());
-        }
-        if self.labels.len() > 1 << 24 {
-            return wrong(format!("{} classes are too many", self.labels.len()));
-        }
-        Ok(())
+        check(self.naming != Naming::Transformers || !beyond, || {
+            "naming is transformers, which has no such network: set it to torchvision".into()
+        })?;
+        check_classes(self.labels.len())
     }
 }
 

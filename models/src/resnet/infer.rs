@@ -44,13 +44,13 @@ impl ResNetConfig {
     /// # Errors
     /// [`ModelError::Config`] if the tensors are not those of a ResNet.
     pub fn infer(checkpoint: &TensorFiles) -> Result<Self> {
-        let wrong = |reason: String| ModelError::Config { reason };
+        let config_error = |reason: String| ModelError::Config { reason };
         let file = checkpoint.directory().display();
         if find_name(checkpoint, &PREFIXES, "conv1.0.weight").is_some() {
-            return Err(wrong(format!("{file}: a deep stem, as ResNet-D has, is not supported")));
+            return Err(config_error(format!("{file}: a deep stem, as ResNet-D has, is not supported")));
         }
         let naming = Naming::of(checkpoint).ok_or_else(|| {
-            wrong(format!(
+            config_error(format!(
                 "{file} is not a known ResNet: it has neither `conv1.weight` and `layer1.0.conv1.weight` \
                  (torchvision, timm) nor `embedder.embedder.convolution.weight` (transformers)"
             ))
@@ -70,12 +70,14 @@ impl ResNetConfig {
             Naming::Transformers => "embedder.embedder.convolution.weight",
             Naming::Torchvision => "conv1.weight",
         });
-        let [embedding_size, num_channels, kernel, _] =
-            stem.ok_or_else(|| wrong(format!("{file}: the first convolution's weight does not have four axes")))?;
+        let [embedding_size, num_channels, kernel, _] = stem
+            .ok_or_else(|| config_error(format!("{file}: the first convolution's weight does not have four axes")))?;
         let stem = match kernel {
             7 => Stem::Large,
             3 => Stem::Small,
-            _ => return Err(wrong(format!("{file}: a first convolution of {kernel} pixels; known are 7 and 3"))),
+            _ => {
+                return Err(config_error(format!("{file}: a first convolution of {kernel} pixels; known are 7 and 3")));
+            }
         };
         let depths: Vec<usize> = (0..16)
             .map(|s| (0..1000).take_while(|&j| conv(s, j, 0).is_some()).count())
@@ -83,7 +85,7 @@ impl ResNetConfig {
             .collect();
         let layer_type = if conv(0, 0, 2).is_some() { LayerType::Bottleneck } else { LayerType::Basic };
         let last = if layer_type == LayerType::Bottleneck { 2 } else { 1 };
-        let lacking = |s: usize| wrong(format!("{file}: stage {} has no complete block", s + 1));
+        let lacking = |s: usize| config_error(format!("{file}: stage {} has no complete block", s + 1));
         let outputs = |k: usize| {
             (0..depths.len())
                 .map(|s| conv(s, 0, k).map(|shape| shape[0]).ok_or_else(|| lacking(s)))
@@ -107,7 +109,7 @@ impl ResNetConfig {
             naming,
             ..Self::default()
         };
-        config.validate().map_err(|error| wrong(format!("{file}: {error}")))?;
+        config.validate().map_err(|error| config_error(format!("{file}: {error}")))?;
         Ok(config)
     }
 }

@@ -5,12 +5,12 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Backend, Conv2dOptions, Pool2dOptions};
 use grove_layers::{Activation, BatchNorm, BatchStats, ConvBn, Linear, global_average_pool, loss, max_pool};
-use grove_tree::{Init, Key, Tree};
+use grove_tree::{Init, Key, Tree, paths};
 use grove_weights::NameMap;
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, iter};
 
-use super::{LayerType, Naming, ResNetConfig, Stem, config::OTHER_NAMES, names::norm_names, published_names};
+use super::{LayerType, Naming, ResNetConfig, Stem, config::OTHER_NAMES, published_names};
 use crate::{Pretrained, PretrainedConfig, error::Result, pretrained::fields_of};
 
 /// ResNet, wide ResNet or ResNeXt with an optional classification head.
@@ -281,8 +281,13 @@ impl<B: Backend> Pretrained<B> for ResNet<B> {
     /// Returns the batch counters of PyTorch's batch norms. With a fixed momentum they have no effect; they are 0 as in
     /// a new network.
     fn published_constants(&self) -> BTreeMap<String, TensorData> {
-        let counter = |norm: String| (format!("{norm}.num_batches_tracked"), TensorData::new(vec![0_i64], [0; 0]));
-        norm_names(self).into_iter().map(counter).collect()
+        let names = published_names(&self.config);
+        let counter = |path: String| {
+            let (name, _) = names.saved(&path)?;
+            let norm = name.strip_suffix("running_mean")?;
+            Some((format!("{norm}num_batches_tracked"), TensorData::new(vec![0_i64], [0; 0])))
+        };
+        paths(self).into_iter().filter_map(counter).collect()
     }
 }
 

@@ -1,7 +1,6 @@
-use grove_backend::Backend;
 use grove_weights::{NameMap, Step};
 
-use super::{LayerType, Naming, ResNet, ResNetConfig};
+use super::{LayerType, Naming, ResNetConfig};
 
 /// Returns the published names of a network's tensors: transformers', and those of torchvision and timm. The
 /// configuration's [`Naming`] determines the names for saving.
@@ -12,35 +11,6 @@ pub fn published_names(config: &ResNetConfig) -> NameMap {
         Naming::Transformers => torchvision(transformers(map, config, NameMap::rule), config, NameMap::alias),
         Naming::Torchvision => transformers(torchvision(map, config, NameMap::rule), config, NameMap::alias),
     }
-}
-
-/// Returns the names of all batch norms of a network, in its [`Naming`].
-pub(super) fn norm_names<B: Backend>(model: &ResNet<B>) -> Vec<String> {
-    let below = if model.head.is_some() { "resnet." } else { "" };
-    let naming = model.config.naming;
-    let stem = match naming {
-        Naming::Transformers => format!("{below}embedder.embedder.normalization"),
-        Naming::Torchvision => "bn1".to_owned(),
-    };
-    // Name of the batch norm after convolution `layer` of block `j` in stage `s`; `None` for the shortcut's.
-    let name = |s: usize, j: usize, layer: Option<usize>| match naming {
-        Naming::Transformers => {
-            let part = layer.map_or("shortcut".to_owned(), |k| format!("layer.{k}"));
-            format!("{below}encoder.stages.{s}.layers.{j}.{part}.normalization")
-        }
-        Naming::Torchvision => {
-            let part = layer.map_or("downsample.1".to_owned(), |k| format!("bn{}", k + 1));
-            format!("layer{}.{j}.{part}", s + 1)
-        }
-    };
-    let mut names = vec![stem];
-    for (s, stage) in model.stages.iter().enumerate() {
-        for (j, block) in stage.iter().enumerate() {
-            names.extend((0..block.layers.len()).map(|k| name(s, j, Some(k))));
-            names.extend(block.shortcut.as_ref().map(|_| name(s, j, None)));
-        }
-    }
-    names
 }
 
 /// Adds the name of a tensor and its path: [`NameMap::rule`], or [`NameMap::alias`] for names that are only used for

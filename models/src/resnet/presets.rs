@@ -1,8 +1,5 @@
 use super::{LayerType, Naming, ResNetConfig};
-use crate::{
-    error::{ModelError, Result},
-    vision::imagenet_labels,
-};
+use crate::{error::Result, pretrained::preset_sizes, vision::imagenet_labels};
 
 impl ResNetConfig {
     /// Returns a published network by torchvision's name: `resnet18`, `resnet34`, `resnet50`, `resnet101`, `resnet152`,
@@ -10,27 +7,23 @@ impl ResNetConfig {
     /// ImageNet's 1000 classes.
     ///
     /// # Errors
-    /// [`ModelError::UnknownPreset`] for any other name.
+    /// [`ModelError::UnknownPreset`](crate::ModelError::UnknownPreset) for any other name.
     pub(super) fn published_size(name: &str) -> Result<Self> {
         use LayerType::{Basic, Bottleneck};
         // Block, depths, groups, and channels per group in the first stage's bottlenecks.
-        let (layer_type, depths, groups, width) = match name {
-            "resnet18" => (Basic, [2, 2, 2, 2], 1, 64),
-            "resnet34" => (Basic, [3, 4, 6, 3], 1, 64),
-            "resnet50" => (Bottleneck, [3, 4, 6, 3], 1, 64),
-            "resnet101" => (Bottleneck, [3, 4, 23, 3], 1, 64),
-            "resnet152" => (Bottleneck, [3, 8, 36, 3], 1, 64),
-            "wide_resnet50_2" => (Bottleneck, [3, 4, 6, 3], 1, 128),
-            "wide_resnet101_2" => (Bottleneck, [3, 4, 23, 3], 1, 128),
-            "resnext50_32x4d" => (Bottleneck, [3, 4, 6, 3], 32, 4),
-            "resnext101_32x8d" => (Bottleneck, [3, 4, 23, 3], 32, 8),
-            "resnext101_64x4d" => (Bottleneck, [3, 4, 23, 3], 64, 4),
-            _ => {
-                let known = "resnet18, resnet34, resnet50, resnet101, resnet152, wide_resnet50_2, wide_resnet101_2, \
-                             resnext50_32x4d, resnext101_32x8d, resnext101_64x4d";
-                return Err(ModelError::UnknownPreset { name: name.into(), known: known.into() });
-            }
-        };
+        let sizes = [
+            ("resnet18", (Basic, [2, 2, 2, 2], 1, 64)),
+            ("resnet34", (Basic, [3, 4, 6, 3], 1, 64)),
+            ("resnet50", (Bottleneck, [3, 4, 6, 3], 1, 64)),
+            ("resnet101", (Bottleneck, [3, 4, 23, 3], 1, 64)),
+            ("resnet152", (Bottleneck, [3, 8, 36, 3], 1, 64)),
+            ("wide_resnet50_2", (Bottleneck, [3, 4, 6, 3], 1, 128)),
+            ("wide_resnet101_2", (Bottleneck, [3, 4, 23, 3], 1, 128)),
+            ("resnext50_32x4d", (Bottleneck, [3, 4, 6, 3], 32, 4)),
+            ("resnext101_32x8d", (Bottleneck, [3, 4, 23, 3], 32, 8)),
+            ("resnext101_64x4d", (Bottleneck, [3, 4, 23, 3], 64, 4)),
+        ];
+        let (layer_type, depths, groups, width) = preset_sizes(name, &sizes)?;
         let expansion = if layer_type == Bottleneck { 4 } else { 1 };
         let stage = |scale: usize| (0..4).map(|stage| scale << stage).collect::<Vec<_>>();
         let plain = groups * width == 64;

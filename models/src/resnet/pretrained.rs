@@ -1,4 +1,4 @@
-use grove_files::{FileError, name_unknown_keys, read_json};
+use grove_files::{FileError, read_json};
 use grove_weights::TensorFiles;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{Naming, ResNetConfig, infer::classes};
 use crate::{
     error::{ModelError, Result},
-    pretrained::{PretrainedConfig, config_beside},
+    pretrained::{checked, config_beside},
     vision::{check_timm, fit_labels, name_unknown_timm_keys, timm_labels},
 };
 
@@ -17,23 +17,23 @@ const TIMM: &str = include_str!("timm.txt");
 const TIMM_ARGUMENTS: [&str; 5] = ["layers", "channels", "cardinality", "base_width", "global_pool"];
 
 impl ResNetConfig {
-    /// Returns the configuration of a checkpoint; see [`PretrainedConfig::of`].
+    /// Returns the configuration of a checkpoint; see [`PretrainedConfig::of`](crate::PretrainedConfig::of).
     pub(super) fn of_checkpoint(path: &Path, checkpoint: &TensorFiles) -> Result<Self> {
         let file = config_beside(path);
         let fields: Option<Map<String, Value>> = if file.exists() { Some(read_json(&file)?) } else { None };
-        let wrong = |reason: String| ModelError::from(FileError::json(&file, reason));
+        let file_error = |reason: String| ModelError::from(FileError::json(&file, reason));
         let mut config = match fields {
             Some(fields) if fields.contains_key("hidden_sizes") => {
-                serde_json::from_value(Value::Object(fields)).map_err(|error| wrong(error.to_string()))?
+                serde_json::from_value(Value::Object(fields)).map_err(|error| file_error(error.to_string()))?
             }
             Some(fields) => {
                 // Reports an unsupported architecture before looking for its tensors.
-                check_timm(&fields, "ResNet", TIMM, &TIMM_ARGUMENTS).map_err(|error| wrong(error.to_string()))?;
+                check_timm(&fields, "ResNet", TIMM, &TIMM_ARGUMENTS).map_err(|error| file_error(error.to_string()))?;
                 let inferred = Self::infer(checkpoint)?;
                 name_unknown_timm_keys(&fields, &file);
                 match fields.get("global_pool").and_then(Value::as_str) {
                     None | Some("avg" | "fast" | "") => {}
-                    Some(other) => return Err(wrong(format!("global_pool is '{other}'; only avg is supported"))),
+                    Some(other) => return Err(file_error(format!("global_pool is '{other}'; only avg is supported"))),
                 }
                 Self { labels: timm_labels(&fields), ..inferred }
             }
@@ -41,8 +41,7 @@ impl ResNetConfig {
         };
         // A checkpoint with another library's names can have options for which transformers has no field.
         config.naming = Naming::of(checkpoint).unwrap_or(config.naming);
-        config.validate().map_err(|error| wrong(error.to_string()))?;
-        name_unknown_keys(&file, &config.unknown_keys());
+        let mut config = checked(config, &file)?;
         config.labels = fit_labels(config.labels, classes(checkpoint, config.naming), &file)?;
         Ok(config)
     }

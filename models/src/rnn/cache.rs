@@ -6,7 +6,7 @@ use grove_layers::{
 };
 use grove_tree::{Array, Key, Tree};
 
-use super::{RnnLm, RnnState, pack::embed};
+use super::{RnnLm, RnnState, layers::embed};
 use crate::DecodeCache;
 
 /// State of a recurrent language model between positions.

@@ -1,18 +1,18 @@
 //! Recurrent classifier: embedding, recurrent layers, and a linear layer over the final states.
 
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::Backend;
-use grove_layers::{Embedding, Linear, dropout, loss, named_key, rnn::PackedSequence};
+use grove_layers::{
+    Embedding, Linear, dropout, loss, named_key,
+    rnn::{PackedSequence, Packing},
+};
 use grove_tree::{Array, Init, Key, Tree};
 use grove_weights::NameMap;
 
-use super::{
-    RnnClassifierConfig, RnnLayers, classifier_names,
-    pack::{embed, pack_tokens},
-};
+use super::{RnnClassifierConfig, RnnLayers, classifier_names, layers::embed};
 use crate::{
     Pretrained, PretrainedConfig,
-    error::Result,
+    error::{ModelError, Result},
     prediction::{Prediction, predictions},
 };
 
@@ -60,7 +60,7 @@ impl<B: Backend> Pretrained<B> for RnnClassifier<B> {
     /// `1 / sqrt(inputs)`.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
+    /// [`ModelError::Config`] if the configuration is invalid.
     fn new(config: &RnnClassifierConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let (embedding_size, n, classes) = (config.embedding_size, config.hidden_size, config.labels.len());
@@ -92,7 +92,16 @@ impl<B: Backend> RnnClassifier<B> {
     /// # Errors
     /// There are no texts, a text is empty, or a token is outside the vocabulary.
     pub fn pack(&self, texts: &[Vec<u32>]) -> Result<PackedSequence<Array<B, 1, Int>>> {
-        pack_tokens(texts, self.config.vocab_size, &self.embedding.weight.val().device())
+        let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let packing = Packing::new(&lengths, false)?;
+        let vocab_size = self.config.vocab_size;
+        if let Some(&id) = texts.iter().flatten().find(|&&id| id as usize >= vocab_size) {
+            return Err(ModelError::TokenOutside { id, vocab_size });
+        }
+        let ids: Vec<i64> = packing.positions().map(|(i, step)| i64::from(texts[i][step])).collect();
+        let (rows, device) = (ids.len(), self.embedding.weight.val().device());
+        let ids = Tensor::from_data(TensorData::new(ids, [rows]), &device);
+        Ok(PackedSequence { data: Array::new(ids), packing })
     }
 
     /// Computes the logits of the classes, in the order of the texts before packing. Dropout is applied if a `key` is

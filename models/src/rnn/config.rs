@@ -8,7 +8,7 @@ use super::{RnnKind, names::published_names};
 use crate::{
     checks::{check, check_model_type, check_rates, check_sizes},
     config_keys::{NONE, unknown},
-    error::{ModelError, Result},
+    error::{Result, invalid},
     pretrained::PretrainedConfig,
     tied::is_tied,
 };
@@ -92,19 +92,11 @@ impl PretrainedConfig for RnnLmConfig {
 
     fn validate(&self) -> Result<()> {
         check_model_type(&self.model_type, "grove_rnn_lm")?;
-        let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("embedding_size", self.embedding_size),
-            ("hidden_size", self.hidden_size),
-        ];
-        check_layers(sizes, self.num_layers, self.dropout)?;
+        check_layers([self.vocab_size, self.embedding_size, self.hidden_size], self.num_layers, self.dropout)?;
         let (embedding, hidden) = (self.embedding_size, self.hidden_size);
-        if self.tie_word_embeddings && embedding != hidden {
-            return wrong(format!(
-                "tie_word_embeddings needs embedding_size, {embedding}, to equal hidden_size, {hidden}"
-            ));
-        }
-        Ok(())
+        check(!self.tie_word_embeddings || embedding == hidden, || {
+            format!("tie_word_embeddings needs embedding_size, {embedding}, to equal hidden_size, {hidden}")
+        })
     }
 }
 
@@ -180,12 +172,9 @@ impl RnnClassifierConfig {
     }
 }
 
-fn wrong(reason: String) -> Result<()> {
-    Err(ModelError::Config { reason })
-}
-
-fn check_layers(sizes: [(&str, usize); 3], num_layers: usize, dropout: f64) -> Result<()> {
-    check_sizes(28, sizes)?;
+/// Checks the fields that both configurations have. `sizes` are those of the vocabulary, the embedding and the state.
+fn check_layers(sizes: [usize; 3], num_layers: usize, dropout: f64) -> Result<()> {
+    check_sizes(28, ["vocab_size", "embedding_size", "hidden_size"].into_iter().zip(sizes))?;
     check((1..=1000).contains(&num_layers), || format!("num_layers is {num_layers}; it must be between 1 and 1000"))?;
     check_rates([("dropout", dropout)])
 }
@@ -197,19 +186,13 @@ impl PretrainedConfig for RnnClassifierConfig {
 
     fn validate(&self) -> Result<()> {
         check_model_type(&self.model_type, "grove_rnn_classifier")?;
-        let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("embedding_size", self.embedding_size),
-            ("hidden_size", self.hidden_size),
-        ];
-        check_layers(sizes, self.num_layers, self.dropout)?;
-        if self.labels.len() < 2 {
-            return wrong(format!("id2label has {} classes; there must be at least two", self.labels.len()));
-        }
+        check_layers([self.vocab_size, self.embedding_size, self.hidden_size], self.num_layers, self.dropout)?;
+        let count = self.labels.len();
+        check(count >= 2, || format!("id2label has {count} classes; there must be at least two"))?;
         let mut sorted: Vec<&String> = self.labels.iter().collect();
         sorted.sort();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => wrong(format!("id2label has two classes called '{}'", pair[0])),
+            Some(pair) => invalid(format!("id2label has two classes called '{}'", pair[0])),
             None => Ok(()),
         }
     }

@@ -1,6 +1,9 @@
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::rnn::{Gru, Lstm, PackedSequence, Rnn, RnnActivation, RnnOptions};
+use grove_layers::{
+    Embedding,
+    rnn::{Gru, Lstm, PackedSequence, Rnn, RnnActivation, RnnOptions},
+};
 use grove_tree::{Array, Init, Key, Tree};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -93,11 +96,11 @@ impl<B: Backend> RnnLayers<B> {
     }
 
     /// Returns the options of the layers.
-    pub fn options(&self) -> &RnnOptions {
+    pub(super) fn options_mut(&mut self) -> &mut RnnOptions {
         match self {
-            Self::Rnn(layers) => &layers.options,
-            Self::Gru(layers) => &layers.options,
-            Self::Lstm(layers) => &layers.options,
+            Self::Rnn(layers) => &mut layers.options,
+            Self::Gru(layers) => &mut layers.options,
+            Self::Lstm(layers) => &mut layers.options,
         }
     }
 
@@ -171,4 +174,9 @@ fn one<B: Backend, Y>((y, [h]): (Y, [Array<B, 3>; 1])) -> (Y, RnnState<B>) {
 
 fn two<B: Backend, Y>((y, [h, c]): (Y, [Array<B, 3>; 2])) -> (Y, RnnState<B>) {
     (y, RnnState { h, c: Some(c) })
+}
+
+/// Embeds packed tokens: `[rows]` to `[rows, size]`.
+pub(super) fn embed<B: Backend>(embedding: &Embedding<B>, ids: Tensor<B, 1, Int>) -> Tensor<B, 2> {
+    embedding.forward(ids.unsqueeze()).squeeze_dim(0)
 }

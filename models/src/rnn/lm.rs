@@ -137,20 +137,12 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
 
     fn with_dropout(mut self, rate: f64) -> Self {
         self.config.dropout = rate;
-        match &mut self.rnn {
-            RnnLayers::Rnn(layers) => layers.options.dropout = rate,
-            RnnLayers::Gru(layers) => layers.options.dropout = rate,
-            RnnLayers::Lstm(layers) => layers.options.dropout = rate,
-        }
+        self.rnn.options_mut().dropout = rate;
         self
     }
 
     fn vocab_size(&self) -> usize {
         self.config.vocab_size
-    }
-
-    fn device(&self) -> B::Device {
-        self.encoder.weight.val().device()
     }
 
     fn end_tokens(&self) -> Vec<u32> {

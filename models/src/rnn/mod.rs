@@ -27,7 +27,6 @@ mod config;
 mod layers;
 mod lm;
 mod names;
-mod pack;
 
 pub use crate::prediction::Prediction;
 pub use cache::RnnCache;
@@ -36,4 +35,3 @@ pub use config::{RnnClassifierConfig, RnnLmConfig};
 pub use layers::{RnnKind, RnnLayers, RnnState};
 pub use lm::{OutputLayer, RnnLm};
 pub use names::{classifier_names, published_names, torch_rnn_names};
-pub use pack::pack_tokens;

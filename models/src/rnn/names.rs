@@ -1,26 +1,20 @@
-use grove_weights::{NameMap, Step};
+use grove_weights::NameMap;
 
 use super::RnnLmConfig;
+use crate::names::{linear_names, output_names};
 
 /// Returns the names of a language model's tensors: those of PyTorch's `word_language_model` example, with or without
 /// the prefix `model.` or `module.`.
 pub fn published_names(config: &RnnLmConfig) -> NameMap {
     let names = NameMap::new().prefix("model.").prefix("module.").rule("encoder.weight", "encoder.weight");
-    let names = if config.tie_word_embeddings {
-        names.alias("decoder.weight", "encoder.weight")
-    } else {
-        names.rule("decoder.weight", "decoder.weight")
-    };
+    let names = output_names(names, "decoder.weight", "decoder.weight", config.tie_word_embeddings, "encoder.weight");
     torch_rnn_names(names, "rnn.", "rnn.").rule("decoder.bias", "decoder.bias")
 }
 
 /// Returns the names of a classifier's tensors, with or without the prefix `model.` or `module.`.
 pub fn classifier_names() -> NameMap {
     let names = NameMap::new().prefix("model.").prefix("module.").rule("embedding.weight", "embedding.weight");
-    torch_rnn_names(names, "rnn.", "rnn.")
-        .rule("classifier.weight", "classifier.weight")
-        .then(Step::Transpose)
-        .rule("classifier.bias", "classifier.bias")
+    linear_names(torch_rnn_names(names, "rnn.", "rnn."), "classifier", "classifier")
 }
 
 /// Adds rules from the weights of `torch.nn.RNN`, `GRU` and `LSTM` to those of

@@ -3,22 +3,26 @@ use serde_json::{Map, Value};
 
 use crate::{CausalLm, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama, LlamaConfig, Pretrained};
 
+/// Properties of a decoder that a head depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct DecoderFacts {
+    /// Prefix of transformers' class names, such as `GPT2`.
+    pub class: &'static str,
+    /// Width of the hidden states.
+    pub hidden_size: usize,
+    /// Number of layers.
+    pub num_layers: usize,
+    /// Standard deviation of initial weights.
+    pub initializer_range: f64,
+}
+
 /// A decoder that can have another head than that of language modelling.
 pub trait BaseDecoder<B: Backend>: CausalLm<B> + Pretrained<B> {
     /// Prefix of the decoder's tensor names in transformers' classes with a head.
     const PREFIX: &'static str;
 
-    /// Returns the prefix of transformers' class names, such as `GPT2`.
-    fn class(config: &Self::Config) -> &'static str;
-
-    /// Returns the width of the hidden states.
-    fn hidden_size(config: &Self::Config) -> usize;
-
-    /// Returns the number of layers.
-    fn num_layers(config: &Self::Config) -> usize;
-
-    /// Returns the standard deviation of initial weights.
-    fn initializer_range(config: &Self::Config) -> f64;
+    /// Returns the properties that a head depends on.
+    fn facts(config: &Self::Config) -> DecoderFacts;
 
     /// Returns the fields of the `config.json` that are not the decoder's, such as `id2label`.
     fn other(config: &mut Self::Config) -> &mut Map<String, Value>;
@@ -31,20 +35,13 @@ pub trait BaseDecoder<B: Backend>: CausalLm<B> + Pretrained<B> {
 impl<B: Backend> BaseDecoder<B> for Gpt2<B> {
     const PREFIX: &'static str = "transformer.";
 
-    fn class(_: &Gpt2Config) -> &'static str {
-        "GPT2"
-    }
-
-    fn hidden_size(config: &Gpt2Config) -> usize {
-        config.n_embd
-    }
-
-    fn num_layers(config: &Gpt2Config) -> usize {
-        config.n_layer
-    }
-
-    fn initializer_range(config: &Gpt2Config) -> f64 {
-        config.initializer_range
+    fn facts(config: &Gpt2Config) -> DecoderFacts {
+        DecoderFacts {
+            class: "GPT2",
+            hidden_size: config.n_embd,
+            num_layers: config.n_layer,
+            initializer_range: config.initializer_range,
+        }
     }
 
     fn other(config: &mut Gpt2Config) -> &mut Map<String, Value> {
@@ -59,20 +56,13 @@ impl<B: Backend> BaseDecoder<B> for Gpt2<B> {
 impl<B: Backend> BaseDecoder<B> for GptNeo<B> {
     const PREFIX: &'static str = "transformer.";
 
-    fn class(_: &GptNeoConfig) -> &'static str {
-        "GPTNeo"
-    }
-
-    fn hidden_size(config: &GptNeoConfig) -> usize {
-        config.hidden_size
-    }
-
-    fn num_layers(config: &GptNeoConfig) -> usize {
-        config.num_layers
-    }
-
-    fn initializer_range(config: &GptNeoConfig) -> f64 {
-        config.initializer_range
+    fn facts(config: &GptNeoConfig) -> DecoderFacts {
+        DecoderFacts {
+            class: "GPTNeo",
+            hidden_size: config.hidden_size,
+            num_layers: config.num_layers,
+            initializer_range: config.initializer_range,
+        }
     }
 
     fn other(config: &mut GptNeoConfig) -> &mut Map<String, Value> {
@@ -87,20 +77,13 @@ impl<B: Backend> BaseDecoder<B> for GptNeo<B> {
 impl<B: Backend> BaseDecoder<B> for Llama<B> {
     const PREFIX: &'static str = "model.";
 
-    fn class(config: &LlamaConfig) -> &'static str {
-        config.model_type.class()
-    }
-
-    fn hidden_size(config: &LlamaConfig) -> usize {
-        config.hidden_size
-    }
-
-    fn num_layers(config: &LlamaConfig) -> usize {
-        config.num_hidden_layers
-    }
-
-    fn initializer_range(config: &LlamaConfig) -> f64 {
-        config.initializer_range
+    fn facts(config: &LlamaConfig) -> DecoderFacts {
+        DecoderFacts {
+            class: config.model_type.class(),
+            hidden_size: config.hidden_size,
+            num_layers: config.num_hidden_layers,
+            initializer_range: config.initializer_range,
+        }
     }
 
     fn other(config: &mut LlamaConfig) -> &mut Map<String, Value> {

@@ -4,7 +4,10 @@ use grove_text::TextIds;
 use grove_tree::{Array, Tree};
 
 use super::BaseDecoder;
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    texts::check_text,
+};
 
 /// A batch of texts for a decoder, padded at their ends. No token attends to the padding after it.
 #[derive(Tree, Clone, Debug)]
@@ -30,7 +33,7 @@ impl<B: Backend> DecoderTexts<B> {
         }
         let (mut ids, mut last) = (Vec::with_capacity(texts.len() * t), vec![]);
         for (row, TextIds { ids: text, .. }) in texts.iter().enumerate() {
-            check(decoder, text)?;
+            check_text(text, decoder.vocab_size(), decoder.position_limit())?;
             let column = text.iter().rposition(|&id| Some(id) != pad).unwrap_or(0);
             last.push((row * t + column) as i64);
             ids.extend(text.iter().map(|&id| i64::from(id)));
@@ -47,15 +50,5 @@ impl<B: Backend> DecoderTexts<B> {
     /// Returns the number of texts and the padded length, `[b, t]`.
     pub fn dims(&self) -> [usize; 2] {
         self.ids.shape()
-    }
-}
-
-fn check<B: Backend, M: BaseDecoder<B>>(decoder: &M, ids: &[u32]) -> Result<()> {
-    let (len, vocab_size) = (ids.len(), decoder.vocab_size());
-    match (decoder.position_limit(), ids.iter().find(|&&id| id as usize >= vocab_size)) {
-        _ if len == 0 => Err(ModelError::EmptyText),
-        (Some(most), _) if len > most => Err(ModelError::TextTooLong { len, most }),
-        (_, Some(&id)) => Err(ModelError::TokenOutside { id, vocab_size }),
-        _ => Ok(()),
     }
 }

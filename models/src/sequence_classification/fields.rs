@@ -4,8 +4,9 @@ use serde_json::{Map, Value};
 
 use crate::{
     checks::check_sizes,
-    error::{ModelError, Result},
+    error::{Result, invalid},
     labels,
+    pretrained::class_name,
     problem_type::ProblemType,
 };
 
@@ -23,7 +24,7 @@ impl Fields {
     /// Reads the fields of a `config.json`.
     ///
     /// # Errors
-    /// [`ModelError::Config`] naming the field.
+    /// [`ModelError::Config`](crate::ModelError::Config) naming the field.
     pub fn of(fields: &Map<String, Value>) -> Result<Self> {
         let labels = labels::of_fields(fields)?;
         check_sizes(20, [("the number of labels", labels.len())])?;
@@ -31,21 +32,17 @@ impl Fields {
             None | Some(Value::Null) => None,
             // Old files have -1 for no token.
             Some(Value::Number(id)) if id.is_i64() => id.as_i64().and_then(|id| u32::try_from(id).ok()),
-            Some(other) => {
-                return Err(ModelError::Config { reason: format!("pad_token_id is {other}, which is not a token") });
-            }
+            Some(other) => return invalid(format!("pad_token_id is {other}, which is not a token")),
         };
         Ok(Self { labels, problem_type: ProblemType::named_in(fields)?, pad_token_id })
     }
 
     /// Writes the fields into those of a `config.json`.
     pub fn write(&self, fields: &mut Map<String, Value>) {
-        let numbered = self.labels.iter().enumerate();
-        let names = numbered.clone().map(|(i, label)| (i.to_string(), label.clone().into())).collect();
-        let numbers = numbered.map(|(i, label)| (label.clone(), i.into())).collect();
+        let names: Value = self.labels.iter().enumerate().map(|(i, label)| (i.to_string(), label.as_str())).collect();
         fields.remove("num_labels");
-        fields.insert("id2label".into(), Value::Object(names));
-        fields.insert("label2id".into(), Value::Object(numbers));
+        fields.insert("id2label".into(), names);
+        fields.insert("label2id".into(), labels::indices(&self.labels));
         if let Some(problem) = self.problem_type {
             fields.insert("problem_type".into(), problem.name().into());
         }
@@ -57,6 +54,5 @@ impl Fields {
 /// # Errors
 /// As [`Fields::of`].
 pub(crate) fn check_fields(fields: &Map<String, Value>) -> Result<()> {
-    let class = fields.get("architectures").and_then(|classes| classes.get(0)?.as_str());
-    if class.is_some_and(|class| class.ends_with(CLASS)) { Fields::of(fields).map(drop) } else { Ok(()) }
+    if class_name(fields).is_some_and(|class| class.ends_with(CLASS)) { Fields::of(fields).map(drop) } else { Ok(()) }
 }

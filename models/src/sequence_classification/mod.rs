@@ -2,26 +2,13 @@
 //! `LlamaForSequenceClassification`, and those of Mistral, Qwen2 and Qwen3.
 //!
 //! The head is a linear layer over the hidden state of a text's last token. Only that state depends on the whole text.
-//!
-//! ```
-//! use grove_models::{Gpt2Config, Pretrained, sequence_classification::Gpt2ForSequenceClassification};
-//! use grove_text::TextIds;
-//! use grove_tree::Key;
-//! # type B = burn_flex::Flex;
-//! let config = Gpt2Config { n_embd: 8, n_layer: 1, n_head: 2, vocab_size: 16, n_positions: 32, ..Default::default() };
-//! let model = Gpt2ForSequenceClassification::<B>::init(&config, Key::new(0), &Default::default())?;
-//! let texts = model.batch(&[TextIds::from(vec![1, 2, 3]), vec![4].into()])?; // padded
-//! assert_eq!(model.forward(&texts, None).dims(), [2, 2]); // [b, labels]
-//! assert_eq!(model.labels, ["LABEL_0", "LABEL_1"]);
-//! # Ok::<(), grove_models::ModelError>(())
-//! ```
 
 mod base;
 mod batch;
 mod fields;
 mod model;
 
-pub use base::BaseDecoder;
+pub use base::{BaseDecoder, DecoderFacts};
 pub use batch::DecoderTexts;
 pub(crate) use fields::check_fields;
 pub use model::DecoderForSequenceClassification;
@@ -38,6 +25,7 @@ use crate::{Gpt2, GptNeo, Llama};
 /// let model = Gpt2ForSequenceClassification::<B>::init(&config, Key::new(0), &Default::default())?;
 /// let texts = model.batch(&[vec![1, 2, 3].into(), vec![4].into()])?; // padded
 /// assert_eq!(model.forward(&texts, None).dims(), [2, 2]); // logits, [b, labels]
+/// assert_eq!(model.labels, ["LABEL_0", "LABEL_1"]);
 /// # Ok::<(), grove_models::ModelError>(())
 /// ```
 pub type Gpt2ForSequenceClassification<B> = DecoderForSequenceClassification<B, Gpt2<B>>;

@@ -7,7 +7,7 @@ use grove_weights::{LoadOptions, NameMap, Step, TensorFiles, load};
 use serde_json::{Map, Value};
 
 use super::{
-    BaseDecoder, DecoderTexts,
+    BaseDecoder, DecoderFacts, DecoderTexts,
     fields::{CLASS, Fields},
 };
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     model_files::ModelFiles,
     pretrained::{adapted, fields_of},
     problem_type::ProblemType,
+    texts::longest,
 };
 
 /// Name of the head's weight in files, and its path.
@@ -140,18 +141,14 @@ impl<B: Backend, M: BaseDecoder<B>> DecoderForSequenceClassification<B, M> {
 
 /// Creates the output layer.
 fn new_score<B: Backend, M: BaseDecoder<B>>(config: &M::Config, labels: usize, init: &Init<B>) -> Linear<B> {
-    let (size, std) = (M::hidden_size(config), M::initializer_range(config));
-    Linear { bias: None, ..Linear::normal(size, labels, std, init.named("score")) }
+    let DecoderFacts { hidden_size, initializer_range, .. } = M::facts(config);
+    Linear { bias: None, ..Linear::normal(hidden_size, labels, initializer_range, init.named("score")) }
 }
 
 /// Returns the dtype of a decoder's activations: that of its norms.
 fn computing<B: Backend>(decoder: &impl Tree<B>) -> DType {
     let mut all = leaves(decoder).into_iter().map(|(_, leaf)| leaf);
     all.find(|leaf| leaf.shape().len() == 1 && leaf.dtype().is_float()).map_or(DType::F32, |leaf| leaf.dtype())
-}
-
-fn longest(texts: &[TextIds]) -> usize {
-    texts.iter().map(|text| text.ids.len()).max().unwrap_or(0)
 }
 
 impl<B: Backend, M: BaseDecoder<B>> Pretrained<B> for DecoderForSequenceClassification<B, M> {
@@ -183,7 +180,7 @@ impl<B: Backend, M: BaseDecoder<B>> Pretrained<B> for DecoderForSequenceClassifi
         let mut fields = self.decoder.published_config()?;
         let Self { labels, problem_type, pad_token_id, .. } = self.clone();
         Fields { labels, problem_type, pad_token_id }.write(&mut fields);
-        fields.insert("architectures".into(), vec![format!("{}{CLASS}", M::class(self.config()))].into());
+        fields.insert("architectures".into(), vec![format!("{}{CLASS}", M::facts(self.config()).class)].into());
         Ok(fields)
     }
 
@@ -232,7 +229,7 @@ impl<B: Backend, M: BaseDecoder<B>> TextClassifier<B> for DecoderForSequenceClas
 
     /// Counts the decoder's layers, and the embeddings as one more.
     fn depth(&self, path: &str) -> usize {
-        let layers = M::num_layers(self.config());
+        let layers = M::facts(self.config()).num_layers;
         let mut parts = path.split('.').skip(1);
         match (parts.next(), parts.next().and_then(|part| part.parse::<usize>().ok())) {
             (Some("wte" | "wpe" | "embed_tokens"), _) => layers + 1,

@@ -1,6 +1,7 @@
 use burn::tensor::Tensor;
 use grove_backend::{Autodiff, Backend};
 use grove_compile::{Traceable, Traced};
+use grove_layers::Linear;
 use grove_tree::{Key, Tree};
 
 use crate::{
@@ -27,7 +28,18 @@ pub trait ImageClassifier<B: Backend>: Pretrained<B> {
     /// Returns the model for these classes, in this order. The head keeps the weights of classes that it has, matched
     /// by name. Weights of the other classes are new.
     #[must_use]
-    fn with_labels(self, labels: Vec<String>, key: Key) -> Self;
+    fn with_labels(mut self, labels: Vec<String>, key: Key) -> Self {
+        let (old, old_labels) = (self.head_mut().take(), self.labels().to_vec());
+        let mut model = self.with_new_head(labels, key);
+        if let (Some(old), Some(new)) = (old, model.head_mut().clone()) {
+            let head = keep_classes(&old, new, &old_labels, model.labels());
+            *model.head_mut() = Some(head);
+        }
+        model
+    }
+
+    /// Returns the classification head; `None` if the model has no head.
+    fn head_mut(&mut self) -> &mut Option<Linear<B>>;
 
     /// Checks that images of this height and width are supported and have at most `max_patches` patches. The cost of
     /// attention is quadratic in the number of patches.
@@ -94,14 +106,8 @@ impl<B: Backend> ImageClassifier<B> for ResNet<B> {
         self.with_new_head(labels, key)
     }
 
-    fn with_labels(self, labels: Vec<String>, key: Key) -> Self {
-        let (old, old_labels) = (self.head.clone(), self.config.labels.clone());
-        let model = self.with_new_head(labels, key);
-        let head = match (old, model.head) {
-            (Some(old), Some(new)) => Some(keep_classes(&old, new, &old_labels, &model.config.labels)),
-            (_, new) => new,
-        };
-        Self { head, ..model }
+    fn head_mut(&mut self) -> &mut Option<Linear<B>> {
+        &mut self.head
     }
 
     /// Accepts all images that are not empty: convolutions support every size, and there are no patches.
@@ -170,22 +176,16 @@ impl<B: Backend> ImageClassifier<B> for Vit<B> {
         self.with_new_head(labels, key)
     }
 
-    fn with_labels(self, labels: Vec<String>, key: Key) -> Self {
-        let (old, old_labels) = (self.head.clone(), self.config.labels.clone());
-        let model = self.with_new_head(labels, key);
-        let head = match (old, model.head) {
-            (Some(old), Some(new)) => Some(keep_classes(&old, new, &old_labels, &model.config.labels)),
-            (_, new) => new,
-        };
-        Self { head, ..model }
+    fn head_mut(&mut self) -> &mut Option<Linear<B>> {
+        &mut self.head
     }
 
     fn check_size(&self, size: [usize; 2], max_patches: usize) -> Result<()> {
         let patch = self.config.patch_size;
-        let wrong = |reason: String| Err(ModelError::ImageSize { size, reason });
+        let unsupported = |reason: String| Err(ModelError::ImageSize { size, reason });
         match size.map(|side| side / patch) {
-            [0, _] | [_, 0] => wrong(format!("have no whole patch of the model's {patch}x{patch}")),
-            [rows, columns] if rows.saturating_mul(columns) > max_patches => wrong(format!(
+            [0, _] | [_, 0] => unsupported(format!("have no whole patch of the model's {patch}x{patch}")),
+            [rows, columns] if rows.saturating_mul(columns) > max_patches => unsupported(format!(
                 "fall into {} patches of {patch}x{patch}, more than the limit of {max_patches}",
                 rows.saturating_mul(columns)
             )),

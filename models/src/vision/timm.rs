@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::{
     config_keys::unknown,
-    error::{ModelError, Result},
+    error::{Result, invalid},
 };
 
 /// Keys of timm's `config.json` and of transformers' wrapper of it. Those of `pretrained_cfg` are read with the
@@ -65,14 +65,13 @@ pub(crate) fn timm_architecture(fields: &Map<String, Value>) -> Option<&str> {
 /// Blur pooling, another activation or an average in a shortcut do not show in the weights, so only the name identifies
 /// them.
 pub(crate) fn check_timm(fields: &Map<String, Value>, family: &str, table: &str, arguments: &[&str]) -> Result<()> {
-    let wrong = |reason: String| Err(ModelError::Config { reason });
     // A transformers wrapper has timm's fields.
     if let Some(kind) = fields.get("model_type").and_then(Value::as_str).filter(|kind| *kind != "timm_wrapper") {
-        return wrong(format!("model_type is '{kind}', but this is the loader of {family}"));
+        return invalid(format!("model_type is '{kind}', but this is the loader of {family}"));
     }
     let Some(architecture) = timm_architecture(fields) else { return Ok(()) };
     if timm_line(table, architecture).is_none() {
-        return wrong(format!(
+        return invalid(format!(
             "timm's architecture '{architecture}' is not one of the {family}s that grove has: its blocks, stem, \
              normalisation or pooling differ, or it is unknown"
         ));
@@ -83,7 +82,7 @@ pub(crate) fn check_timm(fields: &Map<String, Value>, family: &str, table: &str,
         given && !HARMLESS.contains(&name.as_str()) && !arguments.contains(&name.as_str())
     });
     match unknown {
-        Some((name, value)) => wrong(format!(
+        Some((name, value)) => invalid(format!(
             "timm's '{architecture}' was built with {name} = {value}, which grove's {family} does not have"
         )),
         None => Ok(()),

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use super::Family;
 use crate::{
-    checks::{check_epsilon, check_initializer_range, check_rates, check_sizes},
-    config_keys::{BACKBONES, check_others, unknown},
-    error::{ModelError, Result},
+    checks::{check, check_classes, check_divisible, check_epsilon, check_initializer_range, check_rates, check_sizes},
+    config_keys::{BACKBONES, check_others, is_default, is_one, unknown},
+    error::{Result, invalid},
     pretrained::PretrainedConfig,
     problem_type::ProblemType,
 };
@@ -87,16 +87,8 @@ pub struct VitConfig {
     pub other: Map<String, Value>,
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
 fn is_true(value: &bool) -> bool {
     *value
-}
-
-fn is_one(value: &usize) -> bool {
-    *value == 1
 }
 
 /// Writes a square size as one number, as transformers does.
@@ -222,12 +214,12 @@ impl VitConfig {
     /// Returns the activation of the feed-forward layers.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if the name is unknown.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         if self.swiglu {
             return Ok(Activation::Silu);
         }
-        self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
+        self.hidden_act.parse().or_else(invalid)
     }
 }
 
@@ -252,17 +244,16 @@ const KEYS: KnownKeys = KnownKeys {
 
 impl PretrainedConfig for VitConfig {
     fn read(file: &Path) -> Result<Self> {
-        let wrong = |error: ModelError| FileError::json(file, error.to_string());
-        Ok(Self::from_json(read_json(file)?).map_err(wrong)?)
+        Ok(Self::from_json(read_json(file)?).map_err(|error| FileError::json(file, error.to_string()))?)
     }
 
     /// Returns the configuration of a checkpoint: transformers' `config.json` beside it, else the sizes inferred from
     /// the tensors' shapes, with timm's `config.json` if there is one. It has one label per class of the head.
     ///
     /// # Errors
-    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] if a file names another
-    /// number of classes than the head has; timm's `config.json` names an unsupported architecture; the number of
-    /// attention heads is unknown.
+    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer);
+    /// [`ModelError::Classes`](crate::ModelError::Classes) if a file names another number of classes than the head has;
+    /// timm's `config.json` names an unsupported architecture; the number of attention heads is unknown.
     fn of(path: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         Self::of_checkpoint(path.as_ref(), checkpoint)
     }
@@ -276,7 +267,6 @@ impl PretrainedConfig for VitConfig {
     }
 
     fn validate(&self) -> Result<()> {
-        let wrong = |reason: String| Err(ModelError::Config { reason });
         check_sizes(
             20,
             [
@@ -290,34 +280,29 @@ impl PretrainedConfig for VitConfig {
                 ("num_channels", self.num_channels),
             ],
         )?;
-        if self.patch_size > 1 << 10 || self.num_channels > 1 << 10 {
-            let (patch, channels) = (self.patch_size, self.num_channels);
-            return wrong(format!("patches of {patch} pixels and {channels} channels are too large"));
-        }
-        let (size, heads) = (self.hidden_size, self.num_attention_heads);
-        if !size.is_multiple_of(heads) {
-            return wrong(format!("hidden_size, {size}, is not divisible by num_attention_heads, {heads}"));
-        }
-        let ([height, width], patch) = (self.image_size, self.patch_size);
-        if height < patch || width < patch {
-            return wrong(format!("images of {height}x{width} pixels have no patch of {patch}x{patch}"));
-        }
-        if self.num_hidden_layers > 10_000 || self.num_register_tokens > 1 << 20 {
-            return wrong(format!(
-                "{} layers with {} registers are too many",
-                self.num_hidden_layers, self.num_register_tokens
-            ));
-        }
-        let prefix = self.position_prefix;
-        if ![0, usize::from(self.class_token), self.prefix_tokens()].contains(&prefix) {
-            return wrong(format!("position_prefix is {prefix}, but there are only {} tokens", self.prefix_tokens()));
-        }
-        if !self.class_token && matches!(self.pooling, Pooling::Class | Pooling::ClassAndMean) {
-            return wrong("pooling needs the class token, but class_token is false".into());
-        }
-        if self.naming == Naming::Transformers && !self.transformers_has_it() {
-            return wrong("naming is transformers, which has no such model: set it to timm".into());
-        }
+        let ([height, width], patch, channels) = (self.image_size, self.patch_size, self.num_channels);
+        check(patch <= 1 << 10 && channels <= 1 << 10, || {
+            format!("patches of {patch} pixels and {channels} channels are too large")
+        })?;
+        check_divisible(("hidden_size", self.hidden_size), ("num_attention_heads", self.num_attention_heads))?;
+        check(height >= patch && width >= patch, || {
+            format!("images of {height}x{width} pixels have no patch of {patch}x{patch}")
+        })?;
+        let (layers, registers) = (self.num_hidden_layers, self.num_register_tokens);
+        check(layers <= 10_000 && registers <= 1 << 20, || {
+            format!("{layers} layers with {registers} registers are too many")
+        })?;
+        let (prefix, tokens) = (self.position_prefix, self.prefix_tokens());
+        check([0, usize::from(self.class_token), tokens].contains(&prefix), || {
+            format!("position_prefix is {prefix}, but there are only {tokens} tokens")
+        })?;
+        let needs_class_token = matches!(self.pooling, Pooling::Class | Pooling::ClassAndMean);
+        check(self.class_token || !needs_class_token, || {
+            "pooling needs the class token, but class_token is false".into()
+        })?;
+        check(self.naming != Naming::Transformers || self.transformers_has_it(), || {
+            "naming is transformers, which has no such model: set it to timm".into()
+        })?;
         check_others(&KEYS, &self.other)?;
         ProblemType::of_fields(&self.other, self.labels.len())?;
         check_epsilon("layer_norm_eps", self.layer_norm_eps)?;
@@ -327,9 +312,7 @@ impl PretrainedConfig for VitConfig {
             ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
             ("drop_path_rate", self.drop_path_rate),
         ])?;
-        if self.labels.len() > 1 << 24 {
-            return wrong(format!("{} classes are too many", self.labels.len()));
-        }
+        check_classes(self.labels.len())?;
         self.activation().map(drop)
     }
 }

@@ -1,6 +1,6 @@
 //! Conversion between [`VitConfig`] and the `config.json` of transformers and timm.
 
-use grove_files::{FileError, name_unknown_keys, read_json};
+use grove_files::{FileError, read_json};
 use grove_weights::TensorFiles;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -11,8 +11,9 @@ use super::{
     infer::{TIMM, classes, sizes_of},
 };
 use crate::{
-    error::{ModelError, Result},
-    pretrained::{PretrainedConfig, config_beside, fields_of},
+    checks::check,
+    error::{Result, invalid},
+    pretrained::{checked, config_beside, fields_of},
     vision::{check_timm, fit_labels, name_unknown_timm_keys, timm_architecture, timm_labels, timm_line},
 };
 
@@ -46,13 +47,8 @@ fn is_of_transformers(fields: &Fields) -> bool {
     fields.get("model_type").is_some_and(|kind| kind != "timm_wrapper")
 }
 
-/// Refuses a timm `config.json` with an unsupported architecture or argument.
-fn check_architecture(fields: &Fields) -> Result<()> {
-    check_timm(fields, "ViT", TIMM, &TIMM_ARGUMENTS)
-}
-
 impl VitConfig {
-    /// Returns the configuration of a checkpoint; see [`PretrainedConfig::of`].
+    /// Returns the configuration of a checkpoint; see [`PretrainedConfig::of`](crate::PretrainedConfig::of).
     pub(super) fn of_checkpoint(path: &Path, checkpoint: &TensorFiles) -> Result<Self> {
         let file = config_beside(path);
         let fields: Option<Fields> = if file.exists() { Some(read_json(&file)?) } else { None };
@@ -60,7 +56,8 @@ impl VitConfig {
             Some(fields) if is_of_transformers(&fields) => Self::checked(&file, || Self::from_json(fields))?,
             Some(fields) => {
                 // Reports an unsupported architecture before looking for its tensors.
-                check_architecture(&fields).map_err(|error| FileError::json(&file, error.to_string()))?;
+                check_timm(&fields, "ViT", TIMM, &TIMM_ARGUMENTS)
+                    .map_err(|error| FileError::json(&file, error.to_string()))?;
                 let inferred = Self::infer(checkpoint)?;
                 name_unknown_timm_keys(&fields, &file);
                 Self::checked(&file, || inferred.with_timm(&fields)?.with_known_heads())?
@@ -72,43 +69,36 @@ impl VitConfig {
         Ok(config.with_pooling_of_backbone())
     }
 
+    /// Returns the configuration that a function makes from a file, checked. Errors name the file.
     fn checked(file: &Path, make: impl FnOnce() -> Result<Self>) -> Result<Self> {
-        let made = make().and_then(|config| config.validate().map(|()| config));
-        let config = made.map_err(|error| FileError::json(file, error.to_string()))?;
-        name_unknown_keys(file, &config.unknown_keys());
-        Ok(config)
+        checked(make().map_err(|error| FileError::json(file, error.to_string()))?, file)
     }
 
     /// Reads transformers' `config.json` of a ViT or DINOv2.
     pub(super) fn from_json(mut fields: Fields) -> Result<Self> {
-        let wrong = |reason: String| ModelError::Config { reason };
         if fields.get("model_type").is_some_and(|kind| kind == OTHER_NAMES) {
             fields.insert("model_type".into(), Family::Vit.facts().model_type.into());
         }
         let name = fields.get("model_type").and_then(Value::as_str).unwrap_or(Family::Vit.facts().model_type);
-        let family = Family::named(name).ok_or_else(|| {
+        let Some(family) = Family::named(name) else {
             let known = Family::ALL.map(|family| family.facts().model_type).join(", ");
-            wrong(format!("model_type is '{name}'; known are {known}"))
-        })?;
+            return invalid(format!("model_type is '{name}'; known are {known}"));
+        };
         if let Some(Value::Array(patch)) = fields.get("patch_size") {
             let [height, width] = size_of(&Value::Array(patch.clone())).unwrap_or_default();
-            if height != width {
-                return Err(wrong(format!("patches of {height}x{width} pixels; only square ones are supported")));
-            }
+            check(height == width, || format!("patches of {height}x{width} pixels; only square ones are supported"))?;
             fields.insert("patch_size".into(), height.into());
         }
         family.add_defaults(&mut fields)?;
-        serde_json::from_value(Value::Object(fields)).map_err(|error| wrong(error.to_string()))
+        serde_json::from_value(Value::Object(fields)).or_else(|error| invalid(error.to_string()))
     }
 
-    /// Applies timm's `config.json` to a configuration inferred from the weights' shapes. A file with
-    /// `num_attention_heads` alone suffices, for torchvision models of unusual sizes.
+    /// Applies timm's `config.json`, which has been checked, to a configuration inferred from the weights' shapes. A file
+    /// with `num_attention_heads` alone suffices, for torchvision models of unusual sizes.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if the file names an unsupported architecture.
+    /// [`ModelError::Config`](crate::ModelError::Config) if its `global_pool` is not supported.
     fn with_timm(mut self, fields: &Fields) -> Result<Self> {
-        let wrong = |reason: String| ModelError::Config { reason };
-        check_architecture(fields)?;
         let registered = timm_architecture(fields).and_then(|name| timm_line(TIMM, name));
         if let Some([_, _, heads]) = registered.and_then(|line| sizes_of(line.split_once(' ')?.1)) {
             self.num_attention_heads = heads;
@@ -121,12 +111,12 @@ impl VitConfig {
         }
         match argument("global_pool").and_then(Value::as_str) {
             Some("token") if self.pooling == Pooling::MeanThenNorm => {
-                return Err(wrong("fc_norm with a global_pool of 'token' is not supported; with 'avg' it is".into()));
+                return invalid("fc_norm with a global_pool of 'token' is not supported; with 'avg' it is");
             }
             None | Some("token" | "") => {}
             Some("avg") if self.pooling == Pooling::MeanThenNorm => {}
             Some("avg") => self.pooling = Pooling::Mean,
-            Some(other) => return Err(wrong(format!("global_pool is '{other}'; known are token and avg"))),
+            Some(other) => return invalid(format!("global_pool is '{other}'; known are token and avg")),
         }
         // Without `img_size`, a model of fixed input size was built for the `input_size` of its weights.
         let cfg = fields.get("pretrained_cfg").and_then(Value::as_object).unwrap_or(fields);
@@ -149,17 +139,15 @@ impl VitConfig {
 
     /// Refuses a configuration with an unknown number of attention heads.
     fn with_known_heads(self) -> Result<Self> {
-        if self.num_attention_heads > 0 {
-            return Ok(self);
-        }
-        Err(ModelError::Config {
-            reason: format!(
+        check(self.num_attention_heads > 0, || {
+            format!(
                 "the shapes do not determine the number of attention heads of a model with width {} and {} blocks, \
                  and no published model has these sizes: write {{\"num_attention_heads\": N}} into a config.json \
                  beside the weights",
                 self.hidden_size, self.num_hidden_layers
-            ),
-        })
+            )
+        })?;
+        Ok(self)
     }
 
     /// Writes a `config.json`: transformers' if the weights have transformers' names. For others the `model_type` is one that

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Interpolation, Naming, Pooling, VitConfig, presets::size};
 use crate::{
-    error::{ModelError, Result},
+    error::{Result, invalid},
     pretrained::fields_of,
 };
 
@@ -106,7 +106,7 @@ impl Family {
     /// Adds the family's defaults to the fields of a `config.json`.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if a field that determines `intermediate_size` has a wrong type.
+    /// [`ModelError::Config`](crate::ModelError::Config) if a field that determines `intermediate_size` has a wrong type.
     pub(super) fn add_defaults(self, fields: &mut Map<String, Value>) -> Result<()> {
         if self != Self::Vit {
             // DINOv2's class has a ratio in place of `intermediate_size`.
@@ -116,8 +116,7 @@ impl Family {
             let swiglu = field("use_swiglu_ffn", false.into()).as_bool();
             if !fields.contains_key("intermediate_size") {
                 let (Some(size), Some(ratio), Some(swiglu)) = (size, ratio, swiglu) else {
-                    let reason = "hidden_size and mlp_ratio must be numbers, use_swiglu_ffn true or false".into();
-                    return Err(ModelError::Config { reason });
+                    return invalid("hidden_size and mlp_ratio must be numbers, use_swiglu_ffn true or false");
                 };
                 fields.insert("intermediate_size".into(), intermediate_size(size, ratio, swiglu).into());
             }

@@ -79,7 +79,7 @@ impl VitConfig {
     /// [`ModelError::Config`] if the tensors are not those of a supported ViT.
     pub fn infer(checkpoint: &TensorFiles) -> Result<Self> {
         let file = checkpoint.directory().display();
-        let wrong = |reason: String| ModelError::Config { reason: format!("{file}: {reason}") };
+        let config_error = |reason: String| ModelError::Config { reason: format!("{file}: {reason}") };
         let shape = |name: &str| {
             let name = find_name(checkpoint, &PREFIXES, name)?;
             Some(checkpoint.info(&name).ok()?.shape)
@@ -89,10 +89,10 @@ impl VitConfig {
             Some(Naming::Timm) => (Naming::Timm, TIMM_NAMES),
             Some(Naming::Torchvision) => (Naming::Torchvision, TORCHVISION_NAMES),
             Some(Naming::Transformers) => {
-                return Err(wrong("the weights are in transformers' format, but config.json is missing".into()));
+                return Err(config_error("the weights are in transformers' format, but config.json is missing".into()));
             }
             None => {
-                return Err(wrong(
+                return Err(config_error(
                     "not a known ViT: it has none of `embeddings.patch_embeddings.projection.weight` (transformers), \
                      `patch_embed.proj.weight` (timm) and `conv_proj.weight` (torchvision)"
                         .into(),
@@ -103,13 +103,15 @@ impl VitConfig {
         let patch = names.patch;
         let [hidden_size, num_channels, patch_size, width] = shape(patch)
             .and_then(|shape| <[usize; 4]>::try_from(shape).ok())
-            .ok_or_else(|| wrong(format!("`{patch}` does not have four axes")))?;
+            .ok_or_else(|| config_error(format!("`{patch}` does not have four axes")))?;
         if patch_size != width {
-            return Err(wrong(format!("patches of {patch_size}x{width} pixels; only square ones are supported")));
+            return Err(config_error(format!(
+                "patches of {patch_size}x{width} pixels; only square ones are supported"
+            )));
         }
         let rows = |name: &str| shape(&block(0, name)).and_then(|shape| shape.first().copied());
         let columns = |name: &str| shape(&block(0, name)).and_then(|shape| shape.get(1).copied());
-        let inner = names.up.into_iter().find_map(rows).ok_or_else(|| wrong("block 0 has no `mlp`".into()))?;
+        let inner = names.up.into_iter().find_map(rows).ok_or_else(|| config_error("block 0 has no `mlp`".into()))?;
         let down = ["mlp.fc2.weight", "mlp.w3.weight"].into_iter().find_map(columns);
         let swiglu = naming == Naming::Timm && down == Some(inner / 2) && inner > 1;
         let layers = (0..10_000).take_while(|&i| has(&block(i, names.norm1))).count();
@@ -117,16 +119,9 @@ impl VitConfig {
         let registers = ["reg_token", "register_tokens"].into_iter().find_map(shape);
         let num_register_tokens = registers.and_then(|shape| shape.get(1).copied()).unwrap_or(0);
         let positions = shape(names.pos_embed).and_then(|shape| shape.get(1).copied());
-        let positions =
-            positions.ok_or_else(|| wrong(format!("`{}` is missing, or does not have three axes", names.pos_embed)))?;
-        let class = usize::from(class_token);
-        // Each library has its own number of prefix tokens with positions; take the one that leaves a square grid.
-        let (prefix, side) = [class, 0, class + num_register_tokens]
-            .into_iter()
-            .filter_map(|prefix| Some((prefix, positions.checked_sub(prefix)?)))
-            .find_map(|(prefix, patches)| Some((prefix, patches.isqrt())).filter(|(_, n)| n * n == patches && *n > 0))
-            .unwrap_or((class, 0));
-        let [height, width] = if side > 0 { [side, side] } else { [1, positions.saturating_sub(class)] };
+        let positions = positions
+            .ok_or_else(|| config_error(format!("`{}` is missing, or does not have three axes", names.pos_embed)))?;
+        let (position_prefix, [height, width]) = grid(positions, usize::from(class_token), num_register_tokens);
         let mean = has("fc_norm.weight");
         Ok(Self {
             model_type: Family::Vit,
@@ -143,7 +138,7 @@ impl VitConfig {
             num_register_tokens,
             layerscale_value: has(&block(0, "ls1.gamma")).then_some(1.0),
             class_token,
-            position_prefix: prefix,
+            position_prefix,
             pooling: match class_token {
                 _ if mean => Pooling::MeanThenNorm,
                 true => Pooling::Class,
@@ -153,6 +148,18 @@ impl VitConfig {
             ..Self::default()
         })
     }
+}
+
+/// Returns the number of prefix tokens with positions, and the rows and columns of the other positions. The grid is assumed
+/// to be square; if no prefix leaves a square, it has one row.
+fn grid(positions: usize, class: usize, registers: usize) -> (usize, [usize; 2]) {
+    // Each library has its own number of prefix tokens with positions; take the one that leaves a square grid.
+    let square = [class, 0, class + registers].into_iter().find_map(|prefix| {
+        let patches = positions.checked_sub(prefix)?;
+        let side = patches.isqrt();
+        (side > 0 && side * side == patches).then_some((prefix, [side; 2]))
+    });
+    square.unwrap_or((class, [1, positions.saturating_sub(class)]))
 }
 
 /// Returns the number of attention heads of timm's models with this width and depth, with or without a class token, if

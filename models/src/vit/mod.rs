@@ -21,6 +21,7 @@
 
 mod config;
 mod config_json;
+mod embeddings;
 mod family;
 mod infer;
 mod model;
@@ -30,8 +31,9 @@ mod presets;
 mod rollout;
 
 pub use config::{Naming, Pooling, VitConfig};
+pub use embeddings::VitEmbeddings;
 pub use family::Family;
-pub use model::{Features, Vit, VitAttention, VitBlock, VitEmbeddings, VitMlp};
+pub use model::{Features, Vit, VitAttention, VitBlock, VitMlp};
 pub use names::published_names;
 pub use pos_embed::Interpolation;
 pub use rollout::attention_rollout;

@@ -91,8 +91,8 @@ impl Reference {
     /// Compares a loss and its gradients.
     fn loss<B: Backend, H: BertHead<B>>(
         &self,
-        model: &WithHead<Bert<B>, H>,
-        f: impl FnOnce(WithHead<Bert<Autodiff<B>>, H::On<Autodiff<B>>>) -> Tensor<Autodiff<B>, 1>,
+        model: &WithHead<B, H>,
+        f: impl FnOnce(WithHead<Autodiff<B>, H::On<Autodiff<B>>>) -> Tensor<Autodiff<B>, 1>,
     ) {
         let (loss, grads) = value_and_grad(model, f);
         self.close("loss", loss.into_data(), 1e-4, false);
@@ -100,10 +100,10 @@ impl Reference {
     }
 
     /// Compares the gradients of a loss under their published names.
-    fn gradients<B: Backend, H: BertHead<B>>(&self, grads: &WithHead<Bert<B>, H>) {
+    fn gradients<B: Backend, H: BertHead<B>>(&self, grads: &WithHead<B, H>) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("grads.safetensors");
-        let names = WithHead::<Bert<B>, H>::published_names(&grads.bert.config);
+        let names = WithHead::<B, H>::published_names(&grads.bert.config);
         save_model(grads, &names, &file, &SaveOptions::default()).unwrap();
         let found = TensorFiles::open(&file).unwrap();
         let expected: Vec<&str> = self.checkpoint.names().filter_map(|name| name.strip_prefix("grad.")).collect();
@@ -123,7 +123,7 @@ impl Reference {
     }
 }
 
-fn load<B: Backend, H: BertHead<B>>(reference: &Reference, device: &B::Device) -> WithHead<Bert<B>, H> {
+fn load<B: Backend, H: BertHead<B>>(reference: &Reference, device: &B::Device) -> WithHead<B, H> {
     let (model, report) = WithHead::from_path(reference.directory(), device, None).unwrap();
     assert!(report.is_complete(), "{}: {report}", reference.name);
     model

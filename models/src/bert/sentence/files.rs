@@ -137,7 +137,10 @@ const ENCODER: KnownKeys = KnownKeys {
     }],
 };
 
-fn wrong(file: &Path, reason: String) -> ModelError {
+/// Classes of the modules in `modules.json`.
+const CLASSES: [&str; 6] = ["Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"];
+
+fn file_error(file: &Path, reason: String) -> ModelError {
     FileError::json(file, reason).into()
 }
 
@@ -186,11 +189,11 @@ impl<B: Backend> SentenceEncoder<B> {
             let value = names.iter().find_map(|name| fields.get(*name).filter(|value| !value.is_null()));
             let Some(value) = value else { return Ok(Map::new()) };
             let Some(part) = value.as_object() else {
-                return Err(wrong(&file, format!("{} is {value}; it must be an object", names[0])));
+                return Err(file_error(&file, format!("{} is {value}; it must be an object", names[0])));
             };
             let unknown = part.iter().find(|(key, value)| !value.is_null() && !keys.knows(key));
             match unknown {
-                Some((key, value)) => Err(wrong(
+                Some((key, value)) => Err(file_error(
                     &file,
                     format!("{}.{key} is {value}, which is not supported; remove it if it changes no result", names[0]),
                 )),
@@ -224,7 +227,7 @@ impl<B: Backend> SentenceEncoder<B> {
                     _ => {
                         let reason =
                             format!("processing_kwargs.{part}.{key} is {value}, which is not supported; remove it");
-                        return Err(wrong(file, reason));
+                        return Err(file_error(file, reason));
                     }
                 }
             }
@@ -243,14 +246,17 @@ impl<B: Backend> SentenceEncoder<B> {
             let text = match prompt {
                 Value::Null => "",
                 Value::String(text) => text,
-                other => return Err(wrong(file, format!("the prompt '{name}' is {other}; it must be a text"))),
+                other => return Err(file_error(file, format!("the prompt '{name}' is {other}; it must be a text"))),
             };
             self.prompts.insert(name.clone(), text.into());
         }
         if let Some(name) = fields.get("default_prompt_name").and_then(Value::as_str) {
             // sentence-transformers always has these two names.
             if !self.prompts.contains_key(name) && !["query", "document"].contains(&name) {
-                return Err(wrong(file, format!("default_prompt_name is '{name}', and prompts has no such entry")));
+                return Err(file_error(
+                    file,
+                    format!("default_prompt_name is '{name}', and prompts has no such entry"),
+                ));
             }
             self.default_prompt = Some(name.into());
         }
@@ -266,7 +272,7 @@ impl<B: Backend> SentenceEncoder<B> {
                 "manhattan" => Similarity::Manhattan,
                 other => {
                     let known = "cosine, dot, euclidean and manhattan";
-                    return Err(wrong(file, format!("similarity_fn_name is '{other}'; known are {known}")));
+                    return Err(file_error(file, format!("similarity_fn_name is '{other}'; known are {known}")));
                 }
             };
         }
@@ -276,35 +282,27 @@ impl<B: Backend> SentenceEncoder<B> {
     /// Reads `modules.json` and the modules after the encoder.
     fn read_modules(&mut self, directory: &Path, list: &Path, device: &B::Device, dtype: Option<DType>) -> Result<()> {
         let modules: Vec<ModuleEntry> = read_json(list)?;
+        if let Some(ModuleEntry { kind, path, .. }) = modules.iter().find(|module| !CLASSES.contains(&module.class())) {
+            return Err(file_error(
+                list,
+                format!(
+                    "the module '{kind}' in '{path}' is not known; known are Transformer, Pooling, Normalize, Dense, \
+                     LayerNorm and Dropout"
+                ),
+            ));
+        }
         let classes: Vec<&str> = modules.iter().map(ModuleEntry::class).collect();
-        let order = "the first must be a Transformer, the second a Pooling, and each kind may occur once";
-        let count = |class: &str| classes.iter().filter(|found| **found == class).count();
-        let pooled = classes.get(1) == Some(&"Pooling") && count("Pooling") == 1;
-        let known =
-            |class: &&str| ["Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"].contains(class);
-        if classes.iter().all(known)
-            && !(classes.first() == Some(&"Transformer") && count("Transformer") == 1 && pooled)
-        {
-            return Err(wrong(list, format!("its modules are {}; {order}", classes.join(", "))));
+        let count = |class: &str| classes.iter().filter(|other| **other == class).count();
+        if !(classes.starts_with(&["Transformer", "Pooling"]) && count("Transformer") == 1 && count("Pooling") == 1) {
+            let order = "the first must be a Transformer, the second a Pooling, and each kind may occur once";
+            return Err(file_error(list, format!("its modules are {}; {order}", classes.join(", "))));
         }
         for module in &modules {
             let folder = module.folder(directory)?;
             match module.class() {
                 "Transformer" => {}
                 "Pooling" => self.read_pooling(&folder.join("config.json"))?,
-                class => match SentenceModule::read(class, &folder, device, dtype)? {
-                    Some(module) => self.modules.extend(module),
-                    None => {
-                        let (kind, path) = (&module.kind, &module.path);
-                        return Err(wrong(
-                            list,
-                            format!(
-                                "the module '{kind}' in '{path}' is not known; known are Transformer, Pooling, Normalize, \
-                                 Dense, LayerNorm and Dropout"
-                            ),
-                        ));
-                    }
-                },
+                class => self.modules.extend(SentenceModule::read(class, &folder, device, dtype)?),
             }
         }
         Ok(())
@@ -318,13 +316,13 @@ impl<B: Backend> SentenceEncoder<B> {
             let flag = name.starts_with("pooling_mode_") && *value != false && !POOLING.knows(name);
             flag.then_some(name)
         }) {
-            return Err(wrong(file, format!("{name} is not known")));
+            return Err(file_error(file, format!("{name} is not known")));
         }
         self.include_prompt = flag(file, &fields, "include_prompt")?.unwrap_or(true);
         let named = |name: &Value| {
             let mode = POOLING_MODES.iter().find(|(mode, _, _)| name == mode).map(|(_, _, pooling)| *pooling);
             let known = || POOLING_MODES.map(|(mode, _, _)| mode).join(", ");
-            mode.ok_or_else(|| wrong(file, format!("pooling_mode is {name}; known are {}", known())))
+            mode.ok_or_else(|| file_error(file, format!("pooling_mode is {name}; known are {}", known())))
         };
         self.pooling = match fields.get("pooling_mode").filter(|value| !value.is_null()) {
             Some(Value::Array(names)) => names.iter().map(named).collect::<Result<_>>()?,
@@ -346,7 +344,7 @@ fn flag(file: &Path, fields: &Map<String, Value>, name: &str) -> Result<Option<b
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Bool(flag)) => Ok(Some(*flag)),
-        Some(other) => Err(wrong(file, format!("{name} is {other}; it must be true or false"))),
+        Some(other) => Err(file_error(file, format!("{name} is {other}; it must be true or false"))),
     }
 }
 
@@ -362,7 +360,7 @@ fn size(file: &Path, fields: &Map<String, Value>, name: &str) -> Result<Option<u
         None | Some(Value::Null) => Ok(None),
         Some(value) => match as_size(value) {
             Some(size) => Ok(Some(size)),
-            None => Err(wrong(file, format!("{name} is {value}; it must be a positive number"))),
+            None => Err(file_error(file, format!("{name} is {value}; it must be a positive number"))),
         },
     }
 }

@@ -6,12 +6,12 @@ use grove_files::{FileError, KnownKeys, RefusedKey, check_keys, read_json};
 use grove_layers::{Activation, LayerNorm, Linear};
 use grove_transform::eval_shape;
 use grove_tree::{Init, Tree};
-use grove_weights::{LoadOptions, NameMap, Step, TensorFiles, load};
+use grove_weights::{LoadOptions, NameMap, TensorFiles, load};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use crate::error::Result;
+use crate::{error::Result, names::linear_names};
 
 /// A module after the pooling, which maps vectors to vectors.
 #[derive(Tree, Clone, Debug)]
@@ -101,19 +101,19 @@ impl<B: Backend> SentenceModule<B> {
         }
     }
 
-    /// Reads a module of the given class from its directory. The outer `None` means an unknown class, the inner one a
-    /// class without effect at inference.
+    /// Reads a module of the given class from its directory: `Normalize`, `Dense`, `LayerNorm` or `Dropout`, which has no
+    /// effect at inference and gives `None`.
     pub(super) fn read(
         class: &str,
         directory: &Path,
         device: &B::Device,
         dtype: Option<DType>,
-    ) -> Result<Option<Option<Self>>> {
+    ) -> Result<Option<Self>> {
         let options = LoadOptions { dtype: Some(pooled_dtype(dtype)), ..LoadOptions::new(device) };
         let file = directory.join("config.json");
         let fields =
             || -> Result<Map<String, Value>> { if file.is_file() { Ok(read_json(&file)?) } else { Ok(Map::new()) } };
-        Ok(Some(match class {
+        Ok(match class {
             "Normalize" => {
                 check_keys(&NORMALIZE, &file, &fields()?)?;
                 Some(Self::Normalize)
@@ -131,8 +131,8 @@ impl<B: Backend> SentenceModule<B> {
                 let norm = weights(directory, &names, &options, |init| LayerNorm::new(dimension, 1e-5, init))?;
                 Some(Self::LayerNorm(norm))
             }
-            _ => return Ok(None),
-        }))
+            other => unreachable!("{other} is not the class of a module after the pooling"),
+        })
     }
 }
 
@@ -165,12 +165,7 @@ impl<B: Backend> Dense<B> {
             let linear = Linear::new(inputs, outputs, init);
             Linear::from_arrays(linear.weight, linear.bias.filter(|_| bias))
         };
-        let names = ["linear", "residual"].iter().fold(NameMap::new(), |names, part| {
-            names
-                .rule(&format!("{part}.weight"), &format!("{part}.weight"))
-                .then(Step::Transpose)
-                .rule(&format!("{part}.bias"), &format!("{part}.bias"))
-        });
+        let names = linear_names(linear_names(NameMap::new(), "linear", "linear"), "residual", "residual");
         weights(directory, &names, options, |init| Self {
             linear: linear(bias, &init.named("linear")),
             activation,
