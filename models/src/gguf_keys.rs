@@ -125,7 +125,7 @@ impl ModelFiles {
     pub fn gguf_sampling(&self) -> Option<JsonFields> {
         let path = self.path();
         let mut entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-        if !is_gguf(path) && !entries.any(|entry| is_gguf(&entry.path())) {
+        if !is_gguf(path) && !entries.any(|entry| is_gguf(entry.path())) {
             return None;
         }
         let weights = TensorFiles::open(path).ok()?;

@@ -4,16 +4,16 @@ use std::{
     str::FromStr,
 };
 
-/// Known metrics: the name, its description, and the choice of the best model by it.
-const METRICS: [(&str, &str, fn(&'static str) -> KeepModel); 8] = [
-    ("loss", "loss", KeepModel::Lowest),
-    ("perplexity", "perplexity", KeepModel::Lowest),
-    ("mae", "mean absolute error", KeepModel::Lowest),
-    ("accuracy", "accuracy", KeepModel::Greatest),
-    ("macro_f1", "macro F1", KeepModel::Greatest),
-    ("micro_f1", "micro F1", KeepModel::Greatest),
-    ("top5", "top-5 accuracy", KeepModel::Greatest),
-    ("pearson", "Pearson correlation", KeepModel::Greatest),
+/// Known metrics: the choice of the best model, and the description.
+const METRICS: [(KeepModel, &str); 8] = [
+    (KeepModel::Lowest("loss"), "loss"),
+    (KeepModel::Lowest("perplexity"), "perplexity"),
+    (KeepModel::Lowest("mae"), "mean absolute error"),
+    (KeepModel::Greatest("accuracy"), "accuracy"),
+    (KeepModel::Greatest("macro_f1"), "macro F1"),
+    (KeepModel::Greatest("micro_f1"), "micro F1"),
+    (KeepModel::Greatest("top5"), "top-5 accuracy"),
+    (KeepModel::Greatest("pearson"), "Pearson correlation"),
 ];
 
 /// Model that a run keeps: the one with the best evaluation, or the last one. Corresponds to transformers'
@@ -60,8 +60,8 @@ impl KeepModel {
     /// Describes why a model was kept, such as `the lowest held-out loss`.
     pub(super) fn reason(self) -> String {
         let superlative = if matches!(self, Self::Greatest(_)) { "greatest" } else { "lowest" };
-        let known = METRICS.iter().find(|(name, ..)| *name == self.metric());
-        let metric = known.map_or(self.metric(), |(_, description, _)| description);
+        let known = METRICS.iter().find(|(keep, _)| keep.metric() == self.metric());
+        let metric = known.map_or(self.metric(), |(_, description)| description);
         format!("the {superlative} held-out {metric}")
     }
 }
@@ -91,9 +91,9 @@ impl FromStr for KeepModel {
             return Ok(Self::Last);
         }
         let metric = text.strip_prefix("best:").unwrap_or_default();
-        let known = METRICS.iter().find(|(name, ..)| *name == metric);
-        known.map(|(name, _, best_by)| best_by(name)).ok_or_else(|| {
-            let names = METRICS.map(|(name, ..)| name).join(", ");
+        let known = METRICS.iter().find(|(keep, _)| keep.metric() == metric);
+        known.map(|&(keep, _)| keep).ok_or_else(|| {
+            let names = METRICS.map(|(keep, _)| keep.metric()).join(", ");
             format!("give last, or best: and a metric, such as best:loss; the metrics are {names}")
         })
     }

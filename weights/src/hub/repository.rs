@@ -165,7 +165,7 @@ impl<'a> Hub<'a> {
         let of_gguf = match &weights {
             Some(Ok(weights)) => is_gguf(weights),
             // The message then concerns the choice among them.
-            Some(Err(_)) => listed.iter().any(|file| is_gguf(file)),
+            Some(Err(_)) => listed.iter().any(is_gguf),
             None => false,
         };
         if let Some(file) = wanted.missing(of_gguf, |file| exists.contains(file)) {
