@@ -28,8 +28,32 @@ pub fn parse_options<T: Parser>() -> T {
 fn options<T: Parser>(words: Vec<String>) -> Result<T, clap::Error> {
     let is_long = words.iter().any(|word| word == "--help") || words.get(1).is_some_and(|word| word == "help");
     let mut command = arranged(T::command(), !is_long);
-    let mut matches = command.try_get_matches_from_mut(words)?;
+    let matches = command.try_get_matches_from_mut(&words);
+    let mut matches = matches.map_err(|error| missing_command(error, &command, &words))?;
     T::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Names the commands of a command such as `grove classify`, if the arguments after it begin with none of them.
+fn missing_command(error: clap::Error, command: &clap::Command, words: &[String]) -> clap::Error {
+    let (mut command, mut path) = (command, command.get_name().to_owned());
+    for word in words.iter().skip(1) {
+        let Some(next) = command.find_subcommand(word) else { break };
+        command = next;
+        path += &format!(" {}", next.get_name());
+    }
+    let names = command.get_subcommands().map(clap::Command::get_name).filter(|name| *name != "help");
+    let names: Vec<&str> = names.collect();
+    match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand if path.contains(' ') && !names.is_empty() => {
+            let message = format!(
+                "`{path}` needs one of its commands first: {0}, as in `{path} {1}`",
+                names.join(", "),
+                names[0]
+            );
+            error_with(error.kind(), message)
+        }
+        _ => error,
+    }
 }
 
 /// Names the numbers that an option accepts, in place of the standard library's error.

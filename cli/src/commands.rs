@@ -338,6 +338,11 @@ mod tests {
                 "generate --seed -1 hello",
                 "'-1' is not a valid value for --seed <SEED>; give a whole number, at least 0",
             ),
+            (
+                "classify --model m hello",
+                "`grove classify` needs one of its commands first: images, texts, as in `grove classify images`",
+            ),
+            ("train gpt3", "`grove train` needs one of its commands first: gpt2, llama"),
             ("generate --temperature warm hello", "'warm' is not a valid value for --temperature <T>; give a number"),
         ] {
             let words: Vec<&str> = std::iter::once("grove").chain(command.split(' ')).collect();

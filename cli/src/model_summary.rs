@@ -12,9 +12,9 @@ use std::fmt;
 
 use crate::prelude::*;
 
-/// Returns the bytes of a model's weights for each dtype in which they can be loaded, including quantized blocks. A
-/// skeleton with quantized weights has a single entry, `as stored`.
-pub fn weight_bytes<B: Backend>(skeleton: &impl Tree<B>) -> Vec<(&'static str, usize)> {
+/// Returns the bytes of a model's weights for each dtype in which they can be loaded, including quantized blocks if the
+/// model keeps them. A skeleton with quantized weights has a single entry, `as stored`.
+pub fn weight_bytes<B: Backend, M: Pretrained<B>>(skeleton: &M) -> Vec<(&'static str, usize)> {
     let leaves = leaves(skeleton);
     if leaves.iter().any(|(_, leaf)| !leaf.dtype().is_float()) {
         return vec![("as stored", count_bytes(skeleton))];
@@ -33,7 +33,8 @@ pub fn weight_bytes<B: Backend>(skeleton: &impl Tree<B>) -> Vec<(&'static str, u
         };
         sum(&bytes)
     };
-    let kinds = [Quantization::Q8_0, Quantization::Q4_0].map(|kind| (kind.name(), in_blocks(kind)));
+    let kinds: &[Quantization] = if M::KEEPS_QUANTIZED { &[Quantization::Q8_0, Quantization::Q4_0] } else { &[] };
+    let kinds = kinds.iter().map(|kind| (kind.name(), in_blocks(*kind)));
     [("f32", plain(DType::F32)), ("f16 or bf16", plain(DType::F16))].into_iter().chain(kinds).collect()
 }
 

@@ -6,6 +6,7 @@
 //   GROVE_CUDA_SOURCES   folder for the source of each kernel and the messages of the compiler
 //   GROVE_CUDA_NVRTC     the version that this library reports, times a hundred (the real one's, or 1208)
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -72,8 +73,9 @@ Status compile(Program &program) {
     const std::string folder = setting("GROVE_CUDA_EMULATOR"), path = folder + "/kernels/" + hexadecimal(hash(source));
     const std::string library = path + ".so";
     if (!exists(library)) {
-        // Concurrent programs may compile the same kernel.
-        const std::string own = path + "." + std::to_string(getpid());
+        // Concurrent programs and threads may compile the same kernel.
+        static std::atomic<int> count{0};
+        const std::string own = path + "." + std::to_string(getpid()) + "." + std::to_string(count++);
         std::ofstream(own + ".cpp") << source;
         const std::string command = "g++ -std=c++17 -O2 -w -fno-strict-aliasing -ffp-contract=fast -march=native -fPIC -shared "
                                     "-I'" + folder + "/include' -o '" + own + ".so' '" + own + ".cpp' '" + folder +

@@ -233,6 +233,8 @@ impl<B: Backend> Mlp<B> {
 impl<B: Backend> Pretrained<B> for Llama<B> {
     type Config = LlamaConfig;
 
+    const KEEPS_QUANTIZED: bool = true;
+
     /// Creates a model with the published initialisation: normal weights with standard deviation `initializer_range`,
     /// zero biases.
     ///

@@ -161,6 +161,9 @@ pub trait Pretrained<B: Backend>: Tree<B> {
     /// Configuration of the model.
     type Config: PretrainedConfig;
 
+    /// True if matrices may stay quantized in memory, as they are in a GGUF file.
+    const KEEPS_QUANTIZED: bool = false;
+
     /// Creates a model. `init` determines if it has initial weights, or none as in [`skeleton`](Self::skeleton).
     ///
     /// # Errors
