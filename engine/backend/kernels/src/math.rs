@@ -9,16 +9,6 @@ pub(crate) fn fma<const FUSED: bool>(x: f32, y: f32, z: f32) -> f32 {
     if FUSED { x.mul_add(y, z) } else { x * y + z }
 }
 
-/// Evaluates a polynomial, highest power first.
-#[inline(always)]
-pub(crate) fn horner<const FUSED: bool, const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
-    let mut sum = coefficients[0];
-    for &coefficient in &coefficients[1..] {
-        sum = fma::<FUSED>(sum, x, coefficient);
-    }
-    sum
-}
-
 /// `e^x` with a relative error below 3e-7 for `x >= -87.3`; 0 for smaller `x`, infinity if the result exceeds f32.
 #[inline(always)]
 pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
@@ -59,7 +49,12 @@ fn exp_parts<const FUSED: bool>(x: f32) -> (f32, f32) {
     let n = shifted - ROUND;
     let r = fma::<FUSED>(n, -LN_2_LOW, fma::<FUSED>(n, -LN_2_HIGH, x));
     // Taylor series, which is sufficient on this interval: the first omitted term is below 6e-9.
-    let p = horner::<FUSED, _>(r, [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5]);
+    let p = 1.0 / 5040.0;
+    let p = fma::<FUSED>(p, r, 1.0 / 720.0);
+    let p = fma::<FUSED>(p, r, 1.0 / 120.0);
+    let p = fma::<FUSED>(p, r, 1.0 / 24.0);
+    let p = fma::<FUSED>(p, r, 1.0 / 6.0);
+    let p = fma::<FUSED>(p, r, 0.5);
     let power = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32).wrapping_add(127);
     (fma::<FUSED>(p * r, r, r), f32::from_bits((power << 23) as u32))
 }
@@ -80,21 +75,30 @@ pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
     /// From this argument on, 1 is the nearest f32.
     const ONE: f32 = 9.010_914;
     const ODD: [f32; 7] = [
-        -2.760_768_5e-16,
-        2.000_188e-13,
-        -8.604_672e-11,
-        5.122_297_1e-8,
-        1.485_722_4e-5,
-        6.372_619_3e-4,
         4.893_524_6e-3,
+        6.372_619_3e-4,
+        1.485_722_4e-5,
+        5.122_297_1e-8,
+        -8.604_672e-11,
+        2.000_188e-13,
+        -2.760_768_5e-16,
     ];
-    const EVEN: [f32; 4] = [1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3];
+    const EVEN: [f32; 4] = [4.893_525e-3, 2.268_434_6e-3, 1.185_347_1e-4, 1.198_258_4e-6];
     let (low, high) = (x <= -ONE, x >= ONE);
     // The comparisons are false for NaN, so that NaN propagates.
     let x = if x > CLAMP { CLAMP } else { x };
     let x = if x < -CLAMP { -CLAMP } else { x };
     let square = x * x;
-    let value = x * horner::<FUSED, _>(square, ODD) / horner::<FUSED, _>(square, EVEN);
+    let p = fma::<FUSED>(square, ODD[6], ODD[5]);
+    let p = fma::<FUSED>(square, p, ODD[4]);
+    let p = fma::<FUSED>(square, p, ODD[3]);
+    let p = fma::<FUSED>(square, p, ODD[2]);
+    let p = fma::<FUSED>(square, p, ODD[1]);
+    let p = fma::<FUSED>(square, p, ODD[0]);
+    let q = fma::<FUSED>(square, EVEN[3], EVEN[2]);
+    let q = fma::<FUSED>(square, q, EVEN[1]);
+    let q = fma::<FUSED>(square, q, EVEN[0]);
+    let value = x * p / q;
     let value = if low { -1.0 } else { value };
     if high { 1.0 } else { value }
 }
@@ -107,12 +111,22 @@ pub(crate) fn erf<const FUSED: bool>(x: f32) -> f32 {
     /// From this argument on, 1 is the nearest f32.
     const CLAMP: f32 = 3.743_921_2;
     const ODD: [f32; 5] =
-        [2.290_506_6e-4, 3.408_291e-3, 5.095_569_5e-2, 0.185_208_32, std::f32::consts::FRAC_2_SQRT_PI];
+        [std::f32::consts::FRAC_2_SQRT_PI, 0.185_208_32, 5.095_569_5e-2, 3.408_291e-3, 2.290_506_6e-4];
     const EVEN: [f32; 7] =
-        [-1.179_160_3e-7, 2.354_796_6e-5, 1.017_962_5e-3, 1.407_047e-2, 0.110_985_05, 0.497_469_25, 1.0];
+        [1.0, 0.497_469_25, 0.110_985_05, 1.407_047e-2, 1.017_962_5e-3, 2.354_796_6e-5, -1.179_160_3e-7];
     let (low, high) = (x < -CLAMP, x > CLAMP);
     let square = x * x;
-    let value = x * horner::<FUSED, _>(square, ODD) / horner::<FUSED, _>(square, EVEN);
+    let p = fma::<FUSED>(square, ODD[4], ODD[3]);
+    let p = fma::<FUSED>(square, p, ODD[2]);
+    let p = fma::<FUSED>(square, p, ODD[1]);
+    let p = fma::<FUSED>(square, p, ODD[0]);
+    let q = fma::<FUSED>(square, EVEN[6], EVEN[5]);
+    let q = fma::<FUSED>(square, q, EVEN[4]);
+    let q = fma::<FUSED>(square, q, EVEN[3]);
+    let q = fma::<FUSED>(square, q, EVEN[2]);
+    let q = fma::<FUSED>(square, q, EVEN[1]);
+    let q = fma::<FUSED>(square, q, EVEN[0]);
+    let value = x * p / q;
     let value = if low { -1.0 } else { value };
     if high { 1.0 } else { value }
 }

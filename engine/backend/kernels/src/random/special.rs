@@ -6,7 +6,15 @@
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
-use crate::math::horner;
+/// A polynomial, highest power first, with one fused multiply-add per term.
+#[inline(always)]
+fn horner<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
+    let mut sum = coefficients[0];
+    for &coefficient in &coefficients[1..] {
+        sum = sum.mul_add(x, coefficient);
+    }
+    sum
+}
 
 /// Natural logarithm of a positive, finite, normal value (the polynomial of Cephes' `logf`).
 #[inline(always)]
@@ -21,9 +29,9 @@ pub(super) fn log(x: f32) -> f32 {
 
     let square = m * m;
     let cube = square * m;
-    let high = horner::<true, _>(m, [0.070376836, -0.1151461, 0.116769984]);
-    let middle = horner::<true, _>(m, [-0.12420141, 0.14249323, -0.16668057]);
-    let low = horner::<true, _>(m, [0.20000714, -0.24999994, 0.3333333]);
+    let high = horner(m, [0.070376836, -0.1151461, 0.116769984]);
+    let middle = horner(m, [-0.12420141, 0.14249323, -0.16668057]);
+    let low = horner(m, [0.20000714, -0.24999994, 0.3333333]);
     let tail = high.mul_add(cube, middle).mul_add(cube, low);
     // ln 2 is added in two parts, so that e * ln 2 keeps full precision.
     let correction = tail.mul_add(cube, e * -0.00021219444);
@@ -35,8 +43,8 @@ pub(super) fn log(x: f32) -> f32 {
 pub(super) fn log1p(x: f32) -> f32 {
     let far = log(1.0 + x);
     let square = x * x;
-    let numerator = horner::<true, _>(x, [4.527e-5, 0.49854103, 6.5787325, 29.911919, 60.94967, 57.112965, 20.039553]);
-    let denominator = horner::<true, _>(x, [1.0, 15.062909, 83.04757, 221.7624, 309.09872, 216.42789, 60.11866]);
+    let numerator = horner(x, [4.527e-5, 0.49854103, 6.5787325, 29.911919, 60.94967, 57.112965, 20.039553]);
+    let denominator = horner(x, [1.0, 15.062909, 83.04757, 221.7624, 309.09872, 216.42789, 60.11866]);
     let near = x + (x * square * (numerator / denominator) - 0.5 * square);
     if x.abs() < 0.41421357 { near } else { far }
 }
@@ -48,9 +56,9 @@ pub(super) fn erf(x: f32) -> f32 {
         return 1.0_f32.copysign(x);
     }
     let square = x * x;
-    let numerator = horner::<true, _>(square, [0.00022905065, 0.003408291, 0.050955694, 0.18520832, 1.1283791]);
+    let numerator = horner(square, [0.00022905065, 0.003408291, 0.050955694, 0.18520832, 1.1283791]);
     let denominator =
-        horner::<true, _>(square, [-1.1791603e-7, 2.3547966e-5, 0.0010179626, 0.01407047, 0.11098505, 0.49746925, 1.0]);
+        horner(square, [-1.1791603e-7, 2.3547966e-5, 0.0010179626, 0.01407047, 0.11098505, 0.49746925, 1.0]);
     x * numerator / denominator
 }
 
