@@ -88,7 +88,7 @@ def main() -> None:
     print("pub trait Args: Struct {\n    /// Name of the function.\n    const NAME: &'static str;")
     print("    /// Its place in the table.\n    const INDEX: usize;\n}\n")
     print("#[derive(Clone, Copy)]\n#[repr(C)]\npub union NamedValueUnion {\n    pub string: *const c_char,\n    pub int: i64,")
-    print("    pub ints: *const i64,\n    pub float: f32,\n    pub bool: bool,\n}\n")
+    print("    pub ints: *const i64,\n    pub float: f32,\n    /// A plugin may write any byte.\n    pub bool: u8,\n}\n")
     print("/// The head of the table of functions, which follow it.\n#[repr(C)]\npub struct Api {\n    pub struct_size: usize,")
     print("    pub extension_start: *mut c_void,\n    pub version: ApiVersion,\n}\n")
     for name, body in bodies.items():
