@@ -27,7 +27,7 @@ pub(super) struct Op {
     pub(super) key: Vec<u32>,
     /// Index of the key that the operation uses or gives to its nested program.
     pub(super) from: Option<usize>,
-    /// Where a loop has the key of a step: "carry", "xs" or "count".
+    /// Part of a loop that has the key of a step: "carry", "xs" or "count".
     pub(super) keys: String,
     pub(super) count: usize,
     pub(super) first: i64,

@@ -102,22 +102,27 @@ fn children(thrift: &mut Thrift<'_>) -> Result<u64, String> {
                 let claimed = unzigzag(thrift.varint()?);
                 children = u64::try_from(claimed).map_err(|_| "its schema has a negative number of fields")?;
             }
-            (_, STRUCT) if id == SCHEMA_ELEMENT.len() as u64 => check_logical_type(thrift)?,
+            (_, STRUCT) if id == SCHEMA_ELEMENT.len() as u64 => check_union(thrift, logical_type)?,
             _ => thrift.skip(kind, 0)?,
         }
     }
     Ok(children)
 }
 
-/// Checks a `LogicalType`, which is a structure with a single field.
-fn check_logical_type(thrift: &mut Thrift<'_>) -> Result<(), String> {
+/// Checks a union, which is a structure with a single field, itself a structure. `types` has those of each variant.
+fn check_union(thrift: &mut Thrift<'_>, types: fn(u64) -> &'static [u8]) -> Result<(), String> {
     let mut last = 0;
     let (Some((variant, STRUCT)), mut member) = (thrift.field(&mut last)?, 0) else {
         return Err("its schema has a malformed type".into());
     };
+    let types = types(variant);
     while let Some((id, kind)) = thrift.field(&mut member)? {
-        check_type(id, kind, logical_type(variant))?;
-        thrift.skip(kind, 0)?;
+        check_type(id, kind, types)?;
+        match kind {
+            // `TimeUnit`, whose variants are empty.
+            STRUCT if id <= types.len() as u64 => check_union(thrift, |_| &[])?,
+            _ => thrift.skip(kind, 0)?,
+        }
     }
     match thrift.field(&mut last)? {
         None => Ok(()),
@@ -305,9 +310,15 @@ mod tests {
         assert_eq!(with(&[0x1c, 0, 0]), Ok(()));
         assert_eq!(with(&[0x8c, 0x11, 0x1c, 0x2c, 0, 0, 0, 0]), Ok(()));
         assert_eq!(with(&[0x5c, 0x15, 4, 0x15, 8, 0, 0]), Ok(()));
-        for wrong in
-            [&[0x18, 0, 0][..], &[0x5c, 0x16, 4, 0x15, 8, 0, 0], &[0x8c, 0x13, 1, 0, 0], &[0x1c, 0, 0x1c, 0, 0], &[0]]
-        {
+        for wrong in [
+            &[0x18, 0, 0][..],
+            &[0x5c, 0x16, 4, 0x15, 8, 0, 0],
+            &[0x8c, 0x13, 1, 0, 0],
+            // A unit that is a boolean, for which the crate reads the byte of an empty structure.
+            &[0x8c, 0x11, 0x1c, 0x21, 0, 0, 0],
+            &[0x1c, 0, 0x1c, 0, 0],
+            &[0],
+        ] {
             assert!(with(wrong).is_err(), "{wrong:x?}");
         }
     }
