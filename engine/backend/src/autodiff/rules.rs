@@ -11,7 +11,7 @@ use burn_backend::get_device_settings;
 use super::Autodiff;
 use crate::{
     Backend,
-    ops::{Function, FunctionVjp, Gelu, GeluApproximation, Outcome, Values, Wanted, part_of_axis},
+    ops::{Function, FunctionVjp, Gelu, GeluApproximation, Outcome, Values, Wanted, flattened_first, part_of_axis},
 };
 
 /// Repeats a tensor along an axis. Burn 0.21 sums the gradient as if each element were repeated in place.
@@ -23,6 +23,20 @@ pub(super) fn repeat_dim<B: Backend>(x: FloatTensor<B>, dim: usize, times: usize
     repeated[dim] = sizes[dim] * times;
     let copies = B::float_expand(B::float_reshape(x, single.into()), copies.into());
     B::float_reshape(copies, repeated.into())
+}
+
+/// Reshapes a tensor, and its gradient back.
+pub(super) fn reshape<B: Backend, C: CheckpointStrategy>(
+    x: FloatTensor<Autodiff<B, C>>,
+    shape: Shape,
+) -> FloatTensor<Autodiff<B, C>> {
+    let from = x.shape();
+    let flat = flattened_first(&from, &shape).or_else(|| flattened_first(&shape, &from));
+    let x = match flat {
+        Some(flat) => Burn::<B, C>::float_reshape(x, flat),
+        None => x,
+    };
+    Burn::<B, C>::float_reshape(x, shape)
 }
 
 /// Product of all elements, `[1]`.

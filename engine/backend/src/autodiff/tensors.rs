@@ -2,6 +2,7 @@
 
 use ::burn::tensor::{
     BoolDType, Device, Distribution, FloatDType, IndexingUpdateOp, IntDType, Scalar, Shape, Slice, TensorData,
+    TensorMetadata,
     backend::ExecutionError,
     ops::{BoolTensorOps, FloatTensorOps, IntTensorOps},
 };
@@ -9,7 +10,10 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use std::future::Future;
 
 use super::{Autodiff, Bool, Burn, Float, Int, captured, rules};
-use crate::{Backend, ops::int_division};
+use crate::{
+    Backend,
+    ops::{flattened_first, int_division},
+};
 
 impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> {
     burn! {
@@ -38,7 +42,6 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
         float_neg(tensor: Float<B>) -> Float<B>;
         float_recip(tensor: Float<B>) -> Float<B>;
         float_swap_dims(tensor: Float<B>, dim1: usize, dim2: usize) -> Float<B>;
-        float_reshape(tensor: Float<B>, shape: Shape) -> Float<B>;
         float_gather(dim: usize, tensor: Float<B>, indices: Int<B>) -> Float<B>;
         float_scatter_add(dim: usize, tensor: Float<B>, indices: Int<B>, value: Float<B>) -> Float<B>;
         float_scatter_nd(data: Float<B>, indices: Int<B>, values: Float<B>, reduction: IndexingUpdateOp) -> Float<B>;
@@ -108,6 +111,10 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
 
     fn float_to_device(tensor: Float<B>, device: &Device<B>) -> Float<B> {
         Burn::<B, C>::float_to_device(captured::tensor(tensor), device)
+    }
+
+    fn float_reshape(tensor: Float<B>, shape: Shape) -> Float<B> {
+        rules::reshape::<B, C>(captured::tensor(tensor), shape)
     }
 
     fn float_permute(tensor: Float<B>, axes: &[usize]) -> Float<B> {
@@ -180,7 +187,6 @@ impl<B: Backend, C: CheckpointStrategy> IntTensorOps<Self> for Autodiff<B, C> {
         int_from_data(data: TensorData, device: &Device<B>) -> Int<B>;
         int_to_device(tensor: Int<B>, device: &Device<B>) -> Int<B>;
         int_device(tensor: &Int<B>) -> Device<B>;
-        int_reshape(tensor: Int<B>, shape: Shape) -> Int<B>;
         int_slice(tensor: Int<B>, slices: &[Slice]) -> Int<B>;
         int_empty(shape: Shape, device: &Device<B>, dtype: IntDType) -> Int<B>;
         int_slice_assign(tensor: Int<B>, slices: &[Slice], value: Int<B>) -> Int<B>;
@@ -282,6 +288,13 @@ impl<B: Backend, C: CheckpointStrategy> IntTensorOps<Self> for Autodiff<B, C> {
         int_division::remainder::<B>(lhs, rhs)
     }
 
+    fn int_reshape(tensor: Int<B>, shape: Shape) -> Int<B> {
+        match flattened_first(&tensor.shape(), &shape) {
+            Some(flat) => B::int_reshape(B::int_reshape(tensor, flat), shape),
+            None => B::int_reshape(tensor, shape),
+        }
+    }
+
     fn int_remainder_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B> {
         int_division::remainder_by::<B>(lhs, rhs)
     }
@@ -293,7 +306,6 @@ impl<B: Backend, C: CheckpointStrategy> BoolTensorOps<Self> for Autodiff<B, C> {
         bool_into_int(tensor: Bool<B>, out_dtype: IntDType) -> Int<B>;
         bool_to_device(tensor: Bool<B>, device: &Device<B>) -> Bool<B>;
         bool_device(tensor: &Bool<B>) -> Device<B>;
-        bool_reshape(tensor: Bool<B>, shape: Shape) -> Bool<B>;
         bool_slice(tensor: Bool<B>, slices: &[Slice]) -> Bool<B>;
         bool_empty(shape: Shape, device: &Device<B>, dtype: BoolDType) -> Bool<B>;
         bool_zeros(shape: Shape, device: &Device<B>, dtype: BoolDType) -> Bool<B>;
@@ -318,6 +330,13 @@ impl<B: Backend, C: CheckpointStrategy> BoolTensorOps<Self> for Autodiff<B, C> {
         bool_equal_elem(lhs: Bool<B>, rhs: Scalar) -> Bool<B>;
         bool_select(tensor: Bool<B>, dim: usize, indices: Int<B>) -> Bool<B>;
         bool_select_or(tensor: Bool<B>, dim: usize, indices: Int<B>, value: Bool<B>) -> Bool<B>;
+    }
+
+    fn bool_reshape(tensor: Bool<B>, shape: Shape) -> Bool<B> {
+        match flattened_first(&tensor.shape(), &shape) {
+            Some(flat) => B::bool_reshape(B::bool_reshape(tensor, flat), shape),
+            None => B::bool_reshape(tensor, shape),
+        }
     }
 
     fn bool_into_float(tensor: Bool<B>, out_dtype: FloatDType) -> Float<B> {

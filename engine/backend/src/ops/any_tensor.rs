@@ -4,7 +4,7 @@ use burn::tensor::{
     ops::{BoolTensor, FloatTensor, IntTensor},
 };
 
-use super::{Chunk, Values, apply, float, part_of_axis};
+use super::{Chunk, Values, apply, flattened_first, float, part_of_axis};
 
 /// A tensor of any kind and rank, as held by operations and leaves of trees.
 ///
@@ -119,7 +119,11 @@ impl<B: Backend> AnyTensor<B> {
             // Burn 0.21 interprets a size of 0 as "unchanged".
             return self.zeros(shape);
         }
-        by_kind!(self, x => B::float_reshape(x, shape), B::int_reshape(x, shape), B::bool_reshape(x, shape))
+        let x = match flattened_first(&self.shape(), &shape) {
+            Some(flat) => self.reshape(flat),
+            None => self,
+        };
+        by_kind!(x, x => B::float_reshape(x, shape), B::int_reshape(x, shape), B::bool_reshape(x, shape))
     }
 
     /// Permutes the axes.

@@ -48,6 +48,7 @@ mod random;
 mod read;
 mod recorded;
 mod recurrent;
+mod reshape;
 mod rope;
 mod row_norm;
 mod sample;
@@ -125,6 +126,7 @@ pub use values::{Outcome, Values};
 pub(crate) use functions::matmul;
 use masked_softmax::masked_softmax_vjp;
 use operation::Rules;
+pub(crate) use reshape::{flattened_first, with_more_axes};
 
 fn float<B: burn::tensor::backend::Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(x))

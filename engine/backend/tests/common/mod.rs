@@ -7,24 +7,7 @@
 macro_rules! on_each_backend {
     ($($test:ident),* $(,)?) => {$(
         mod $test {
-            #[test]
-            fn flex() {
-                super::$test::<grove_backend::Flex>(Default::default());
-            }
-
-            #[test]
-            fn candle() {
-                super::$test::<grove_backend::Candle>(Default::default());
-            }
-
-            #[cfg(feature = "wgpu")]
-            #[test]
-            fn wgpu() {
-                match grove_backend::DeviceSpec::new(grove_backend::BackendName::Wgpu, 0).probe() {
-                    Ok(()) => super::$test::<grove_backend::Wgpu>(grove_backend::wgpu_device(0)),
-                    Err(error) => println!("skipped: {error}"),
-                }
-            }
+            not_on_cuda!($test);
 
             #[cfg(feature = "cuda_tests")]
             #[test]
@@ -35,6 +18,30 @@ macro_rules! on_each_backend {
             }
         }
     )*};
+}
+
+/// Generates a `#[test]` for each backend but CUDA, in a module beside the function.
+macro_rules! not_on_cuda {
+    ($test:ident) => {
+        #[test]
+        fn flex() {
+            super::$test::<grove_backend::Flex>(Default::default());
+        }
+
+        #[test]
+        fn candle() {
+            super::$test::<grove_backend::Candle>(Default::default());
+        }
+
+        #[cfg(feature = "wgpu")]
+        #[test]
+        fn wgpu() {
+            match grove_backend::DeviceSpec::new(grove_backend::BackendName::Wgpu, 0).probe() {
+                Ok(()) => super::$test::<grove_backend::Wgpu>(grove_backend::wgpu_device(0)),
+                Err(error) => println!("skipped: {error}"),
+            }
+        }
+    };
 }
 
 /// Returns the maximum absolute difference of two lists, and the maximum absolute value of the second one. NaN if any value

@@ -15,7 +15,7 @@ use crate::{
     ops::{
         at_least_f32, float, matmul,
         precision::{cast, is_half},
-        primitive,
+        primitive, with_more_axes,
     },
 };
 
@@ -63,13 +63,6 @@ impl Conv {
     fn is_pointwise(&self) -> bool {
         self.options == Conv2dOptions::default() && self.kernel == [1, 1]
     }
-}
-
-/// Reshapes a tensor to more axes. In Burn 0.21 a view of a strided tensor gets wrong strides if the last axis has size 1
-/// (`split_strides` of burn-std), as in depthwise convolutions: such a tensor is copied first.
-fn with_more_axes<B: Backend, const D: usize, const E: usize>(x: Tensor<B, D>, shape: [usize; E]) -> Tensor<B, E> {
-    let count = x.shape().num_elements();
-    if x.dims()[D - 1] == 1 { x.reshape([count]).reshape(shape) } else { x.reshape(shape) }
 }
 
 /// Reshapes the weight `[o, c / groups, kh, kw]` to matrices `[groups, o / groups, kh * kw * c / groups]`.
