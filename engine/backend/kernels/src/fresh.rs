@@ -9,7 +9,11 @@ use crate::dispatch::TASK;
 /// the thread that then runs `change`, so that the chunk is in that thread's cache: in the first-level cache for chunks of at
 /// most [`PIECE`](crate::dispatch::PIECE) elements. A vector that is zeroed in advance would be written to memory twice, the
 /// first time by a single thread.
-pub(crate) fn by_chunks(len: usize, chunk: usize, change: impl Fn(usize, &mut [f32]) + Sync + Send) -> Vec<f32> {
+pub(crate) fn by_chunks<V: Copy + Default + Send>(
+    len: usize,
+    chunk: usize,
+    change: impl Fn(usize, &mut [V]) + Sync + Send,
+) -> Vec<V> {
     let chunks = len.div_ceil(chunk.max(1));
     by_chunks_with(len, chunk, repeat_n((), chunks), |i, values, ()| change(i, values))
 }
@@ -18,12 +22,12 @@ pub(crate) fn by_chunks(len: usize, chunk: usize, change: impl Fn(usize, &mut [f
 ///
 /// # Panics
 /// If the number of items differs from the number of chunks.
-pub(crate) fn by_chunks_with<T: Send>(
+pub(crate) fn by_chunks_with<V: Copy + Default + Send, T: Send>(
     len: usize,
     chunk: usize,
     others: impl IndexedParallelIterator<Item = T>,
-    change: impl Fn(usize, &mut [f32], T) + Sync + Send,
-) -> Vec<f32> {
+    change: impl Fn(usize, &mut [V], T) + Sync + Send,
+) -> Vec<V> {
     let mut values = Vec::with_capacity(len);
     let chunks = values.spare_capacity_mut()[..len].par_chunks_mut(chunk.max(1));
     assert_eq!(chunks.len(), others.len(), "the number of items differs from the number of chunks");
@@ -36,12 +40,12 @@ pub(crate) fn by_chunks_with<T: Send>(
 }
 
 /// Fills uninitialised memory with zeros.
-pub(crate) fn zeroed(places: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+pub(crate) fn zeroed<V: Copy + Default>(places: &mut [MaybeUninit<V>]) -> &mut [V] {
     for place in places.iter_mut() {
-        place.write(0.0);
+        place.write(V::default());
     }
     // SAFETY: the loop above initialised all elements.
-    unsafe { &mut *(std::ptr::from_mut(places) as *mut [f32]) }
+    unsafe { &mut *(std::ptr::from_mut(places) as *mut [V]) }
 }
 
 #[cfg(test)]
@@ -53,7 +57,7 @@ mod tests {
         // The larger size spans several tasks, which would take minutes under Miri.
         let many = if cfg!(miri) { (300, 99) } else { (50_000, 999) };
         for (len, chunk) in [(0, 3), (1, 1), (10, 3), many, (7, 0)] {
-            let values = by_chunks(len, chunk, |i, values| {
+            let values = by_chunks(len, chunk, |i, values: &mut [f32]| {
                 for (j, value) in values.iter_mut().enumerate() {
                     *value += (i * chunk.max(1) + j) as f32;
                 }

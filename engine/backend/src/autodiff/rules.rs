@@ -39,6 +39,35 @@ pub(super) fn reshape<B: Backend, C: CheckpointStrategy>(
     Burn::<B, C>::float_reshape(x, shape)
 }
 
+/// Casts a tensor by the backend's own [cast](Backend::cast_float).
+pub(super) fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+    if x.dtype() == dtype { x } else { B::run_function(&Cast { dtype }, Values::floats([x])).take_float(0) }
+}
+
+#[derive(Clone, Debug)]
+struct Cast {
+    dtype: DType,
+}
+
+impl Function for Cast {
+    type Vjp = Self;
+
+    fn run<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
+        Values::floats([B::cast_float(inputs.take_float(0), self.dtype)])
+    }
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, _: &Wanted) -> (Outcome<B>, Self) {
+        (self.run(inputs).into(), self.clone())
+    }
+}
+
+impl FunctionVjp for Cast {
+    /// The gradient gets the dtype of the input when it is added to the input's gradients.
+    fn vjp<B: Backend>(&self, _: Values<B>, grads: Values<B>, _: &Wanted) -> Values<B> {
+        grads
+    }
+}
+
 /// Product of all elements, `[1]`.
 pub(super) fn prod<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let count = x.shape().num_elements();

@@ -105,7 +105,6 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
         float_sort(tensor: Float<B>, dim: usize, descending: bool) -> Float<B>;
         float_sort_with_indices(tensor: Float<B>, dim: usize, descending: bool, indices_dtype: IntDType) -> (Float<B>, Int<B>);
         float_argsort(tensor: Float<B>, dim: usize, descending: bool, out_dtype: IntDType) -> Int<B>;
-        float_cast(tensor: Float<B>, dtype: FloatDType) -> Float<B>;
         float_unfold(tensor: Float<B>, dim: usize, size: usize, step: usize) -> Float<B>;
     }
 
@@ -135,6 +134,10 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
 
     fn float_into_data(tensor: Float<B>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         Burn::<B, C>::float_into_data(tensor)
+    }
+
+    fn float_cast(tensor: Float<B>, dtype: FloatDType) -> Float<B> {
+        rules::cast::<Self>(captured::tensor(tensor), dtype.into())
     }
 
     fn float_repeat_dim(tensor: Float<B>, dim: usize, times: usize) -> Float<B> {

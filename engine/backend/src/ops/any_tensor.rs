@@ -4,7 +4,7 @@ use burn::tensor::{
     ops::{BoolTensor, FloatTensor, IntTensor},
 };
 
-use super::{Chunk, Values, apply, flattened_first, float, part_of_axis};
+use super::{Chunk, Values, apply, flattened_first, float, part_of_axis, precision::cast};
 
 /// A tensor of any kind and rank, as held by operations and leaves of trees.
 ///
@@ -29,6 +29,13 @@ macro_rules! by_kind {
             AnyTensor::Bool($x) => AnyTensor::Bool($bool),
         }
     };
+}
+
+impl<B: super::Backend> AnyTensor<B> {
+    /// Casts floating-point values to another floating-point dtype.
+    pub fn cast_float(self, dtype: FloatDType) -> Self {
+        self.map_float(|x| cast::<B>(x, dtype.into()))
+    }
 }
 
 impl<B: Backend> AnyTensor<B> {
@@ -212,11 +219,6 @@ impl<B: Backend> AnyTensor<B> {
                 panic!("both operands of a selection must have the same kind, not {:?} and {:?}", x.dtype(), y.dtype())
             }
         }
-    }
-
-    /// Casts floating-point values to another floating-point dtype.
-    pub fn cast_float(self, dtype: FloatDType) -> Self {
-        self.map_float(|x| B::float_cast(x, dtype))
     }
 
     /// Adds two floating-point tensors.

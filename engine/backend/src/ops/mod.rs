@@ -193,6 +193,11 @@ pub trait Backend: burn::tensor::backend::Backend {
         dtype.is_float() && Self::supports_dtype(device, dtype)
     }
 
+    /// Casts a floating-point tensor to a floating-point dtype.
+    fn cast_float(x: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
+        Self::float_cast(x, dtype.into())
+    }
+
     /// Runs an operation on inputs whose shapes [match](Operation::shapes). `needs[i]` is true if the gradient of input `i`
     /// will be computed; the outcome then includes the saved residuals. Inputs beyond the end of `needs` need no gradient.
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {

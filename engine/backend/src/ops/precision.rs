@@ -4,11 +4,11 @@
 
 use burn::tensor::{DType, Tensor, TensorMetadata, ops::FloatTensor};
 
-use super::Backend;
+use super::{Backend, float, primitive};
 
 /// Converts f16 and bf16 tensors to f32. Returns other dtypes unchanged.
 pub fn at_least_f32<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    if is_half(x.dtype()) { x.cast(DType::F32) } else { x }
+    float(widened::<B>(primitive(x)))
 }
 
 /// Returns true for 16-bit dtypes.
@@ -18,7 +18,7 @@ pub(super) fn is_half(dtype: DType) -> bool {
 
 /// Casts a floating-point tensor to a dtype.
 pub fn cast<B: Backend>(x: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
-    if x.dtype() == dtype { x } else { B::float_cast(x, dtype.into()) }
+    if x.dtype() == dtype { x } else { B::cast_float(x, dtype) }
 }
 
 /// Converts f16 and bf16 tensors to f32. Returns other dtypes unchanged.

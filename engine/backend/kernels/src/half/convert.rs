@@ -4,7 +4,8 @@ use rayon::prelude::*;
 use std::hint::black_box;
 
 use crate::{
-    dispatch::{TASK, vectorized},
+    dispatch::{PIECE, TASK, vectorized},
+    fresh::by_chunks,
     matmul::{Element, NR},
 };
 
@@ -78,6 +79,61 @@ vectorized! {
         match format {
             HalfFormat::F16 => each::<F16>(x, out),
             HalfFormat::Bf16 => each::<Bf16>(x, out),
+        }
+    }
+}
+
+/// Returns 16-bit floats as f32, exactly.
+pub fn widened(format: HalfFormat, x: &[u16]) -> Vec<f32> {
+    by_chunks(x.len(), PIECE, |i, out| widen_part(format, &x[i * PIECE..][..out.len()], out))
+}
+
+/// Returns f32 values as 16-bit floats, each rounded to the nearest one; of two that are equally near, the even one.
+pub fn narrowed(format: HalfFormat, x: &[f32]) -> Vec<u16> {
+    by_chunks(x.len(), PIECE, |i, out| narrow_part(format, &x[i * PIECE..][..out.len()], out))
+}
+
+/// Rounds an f32 to bf16.
+#[inline(always)]
+fn to_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    // Half of the last place, less one if that place is even: a tie is carried only from an odd number.
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    // The carry would turn some NaN into infinity.
+    let kept = if bits & 0x7fff_ffff > 0x7f80_0000 { bits | 0x0040_0000 } else { rounded };
+    (kept >> 16) as u16
+}
+
+/// Rounds an f32 to f16. Values of at least 65,520 become infinite.
+#[inline(always)]
+fn to_f16(x: f32) -> u16 {
+    /// The smallest normal f16.
+    const NORMAL: u32 = 113 << 23;
+    /// 65,536, above the largest f16.
+    const ABOVE: u32 = 143 << 23;
+    /// Its last place is that of a subnormal f16, so that an addition rounds to it.
+    const SUBNORMALS: u32 = 126 << 23;
+    let (sign, bits) = (x.to_bits() >> 16 & 0x8000, x.to_bits() & 0x7fff_ffff);
+    // The exponent's bias changes from 127 to 15, and 13 places are rounded off.
+    let normal = bits.wrapping_sub(112 << 23).wrapping_add(0xfff + (bits >> 13 & 1)) >> 13;
+    let subnormal = (f32::from_bits(bits) + f32::from_bits(SUBNORMALS)).to_bits().wrapping_sub(SUBNORMALS);
+    let special = if bits > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+    let magnitude = if bits >= ABOVE {
+        special
+    } else if bits < NORMAL {
+        subnormal
+    } else {
+        normal
+    };
+    (magnitude | sign) as u16
+}
+
+vectorized! {
+    /// Like [`narrowed`], on this thread.
+    fn narrow_part<_FUSED>(format: HalfFormat, x: &[f32], out: &mut [u16]) {
+        match format {
+            HalfFormat::F16 => out.iter_mut().zip(x).for_each(|(out, &x)| *out = to_f16(x)),
+            HalfFormat::Bf16 => out.iter_mut().zip(x).for_each(|(out, &x)| *out = to_bf16(x)),
         }
     }
 }
@@ -158,6 +214,41 @@ mod tests {
             (31, true) => sign * f64::INFINITY,
             (31, false) => f64::NAN,
             _ => sign * (1.0 + fraction) * 2f64.powi(exponent - 15),
+        }
+    }
+
+    /// All finite numbers of a format, and the bits of each, in order.
+    fn numbers(format: HalfFormat) -> Vec<(f64, u16)> {
+        let bits: Vec<u16> = (0..0x7fff).collect();
+        let numbers = widened(format, &bits).into_iter().map(f64::from).zip(bits);
+        numbers.filter(|(number, _)| number.is_finite()).collect()
+    }
+
+    #[test]
+    fn the_nearest_number() {
+        for (format, first_infinite) in [(HalfFormat::F16, 65_520.0), (HalfFormat::Bf16, f64::from(f32::MAX))] {
+            let numbers = numbers(format);
+            let mut cases = Vec::new();
+            for pair in numbers.windows(2) {
+                let [(low, low_bits), (high, high_bits)] = [pair[0], pair[1]];
+                let (middle, even) =
+                    (f64::midpoint(low, high) as f32, if low_bits % 2 == 0 { low_bits } else { high_bits });
+                cases.extend([(low as f32, low_bits), (middle, even)]);
+                if middle > 0.0 {
+                    cases.extend([(middle.next_down(), low_bits), (middle.next_up(), high_bits)]);
+                }
+            }
+            let infinity = *[0x7c00, 0x7f80].get(usize::from(format == HalfFormat::Bf16)).unwrap();
+            cases.extend([(first_infinite as f32, infinity), (f32::INFINITY, infinity)]);
+            let x: Vec<f32> = cases.iter().flat_map(|(x, _)| [*x, -x]).collect();
+            for ((x, found), (_, expected)) in x.iter().zip(narrowed(format, &x)).zip(cases.iter().flat_map(|c| [c, c]))
+            {
+                let sign = if x.is_sign_negative() { 0x8000 } else { 0 };
+                assert_eq!(found, expected | sign, "{format:?} {x:e}");
+            }
+            for nan in [f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001), f32::from_bits(0x7fff_ffff)] {
+                assert!(widened(format, &narrowed(format, &[nan]))[0].is_nan());
+            }
         }
     }
 

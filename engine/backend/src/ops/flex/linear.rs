@@ -1,13 +1,16 @@
 //! Linear layers on flex, for f32 inputs. The accumulators of the product start with the bias. 16-bit and quantized weights
 //! are unpacked panel by panel.
 
-use burn::tensor::{DType, Shape, ops::FloatTensorOps};
+use burn::tensor::{DType, Shape, TensorMetadata, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor};
-use grove_kernels::{self as kernels, HalfFormat, HalfMatrix, Matrix, QuantizedMatrix};
-use half::{bf16, f16, slice::HalfFloatSliceExt};
+use grove_kernels::{self as kernels, HalfMatrix, Matrix, QuantizedMatrix};
 
-use super::{contiguous, elements, is_f32, tensor};
+use super::{contiguous, elements, half, is_f32, tensor};
 use crate::ops::{AnyTensor, Dequantize, Outcome, QuantizedLinear, Values, Wanted, shapes::with_last};
+
+/// Number of rows up to which a 16-bit weight is widened panel by panel. For more rows, the kernels of f32 are faster with a
+/// copy of the weight in f32.
+const FEW_ROWS: usize = 32;
 
 /// Views a contiguous tensor `[.., n]` as a matrix of rows.
 fn rows(x: &FlexTensor) -> Matrix<'_> {
@@ -49,11 +52,8 @@ fn strided<'a, T>(x: &FlexTensor, data: &'a [T]) -> Matrix<'a, T> {
 
 /// Like [`matrix`], for 16-bit floats.
 fn half_matrix(x: &FlexTensor) -> Option<HalfMatrix<'_>> {
-    let (data, format): (&[u16], _) = match x.dtype() {
-        DType::F16 => (x.storage::<f16>().reinterpret_cast(), HalfFormat::F16),
-        DType::BF16 => (x.storage::<bf16>().reinterpret_cast(), HalfFormat::Bf16),
-        _ => return None,
-    };
+    let format = half::format(x.dtype())?;
+    let data = half::bits(x);
     let bits = strided(x, &data[x.layout().start_offset().min(data.len())..]);
     Some(HalfMatrix { bits, format })
 }
@@ -66,6 +66,20 @@ fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, shape: Shape) -> 
 pub(super) fn has_half_weight(inputs: &Values<Flex>) -> bool {
     let bias = || matches!(inputs.get(2), Some(AnyTensor::Float(bias)) if !is_f32(bias));
     matches!(inputs.dtype(1), DType::F16 | DType::BF16) && is_f32(inputs.float(0)) && !bias()
+}
+
+/// Computes in f32 and rounds the result to the 16-bit dtype of the input.
+pub(super) fn forward_in_f32(mut inputs: Values<Flex>) -> Outcome<Flex> {
+    let (dtype, x, weight) = (inputs.dtype(0), inputs.take_float(0), inputs.take_float(1));
+    let bias = inputs.take_optional_float(2).map(|bias| half::cast(bias, DType::F32));
+    let x = half::cast(x, DType::F32);
+    let rows = x.shape().num_elements() / weight.shape()[0].max(1);
+    let inputs = |weight| Values::floats([x, weight]).with_optional(bias.map(AnyTensor::Float));
+    let mut y = match rows <= FEW_ROWS && half::format(weight.dtype()).is_some() {
+        true => forward_half(inputs(weight)),
+        false => forward(inputs(half::cast(weight, DType::F32))),
+    };
+    Outcome::new([half::cast(y.outputs.take_float(0), dtype)])
 }
 
 pub(super) fn forward_half(mut inputs: Values<Flex>) -> Outcome<Flex> {

@@ -5,6 +5,7 @@ mod attention;
 mod batch_norm;
 mod conv2d;
 mod elementwise;
+mod half;
 mod linear;
 mod matmul;
 mod recurrent;
@@ -64,12 +65,18 @@ impl Backend for Flex {
         outputs.map(AnyTensor::Float).collect()
     }
 
+    fn cast_float(x: FlexTensor, dtype: DType) -> FlexTensor {
+        half::cast(x, dtype)
+    }
+
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
         let f32 = inputs.all_f32();
         match operation {
             Operation::Linear(_) if f32 => linear::forward(inputs),
             Operation::Linear(_) if linear::has_half_weight(&inputs) => linear::forward_half(inputs),
+            Operation::Linear(_) if inputs.is_half() => linear::forward_in_f32(inputs),
             Operation::Matmul(_) if f32 => matmul::forward(inputs),
+            Operation::Matmul(_) if inputs.is_half() => run_in_f32(operation.clone(), inputs, needs),
             Operation::QuantizedLinear(op) if f32 && inputs.dtype(1) == DType::U8 => linear::quantized(*op, inputs),
             Operation::Dequantize(op) if inputs.dtype(0) == DType::U8 => linear::dequantize(*op, inputs),
             Operation::Rope(rope) if f32 => elementwise::rope(*rope, inputs),
@@ -114,6 +121,8 @@ impl Backend for Flex {
         let f32 = residuals.all_f32() && grads.all_f32();
         match operation {
             Operation::Linear(_) if f32 => linear::vjp(residuals, grads, wanted),
+            Operation::Linear(_) if grads.is_half() => run_vjp_in_f32(operation.clone(), residuals, grads, wanted),
+            Operation::Matmul(_) if grads.is_half() => run_vjp_in_f32(operation.clone(), residuals, grads, wanted),
             Operation::SwiGlu(_) if f32 => elementwise::swiglu_vjp(residuals, grads),
             Operation::Gelu(gelu) if f32 => elementwise::gelu_vjp(*gelu, residuals, grads),
             Operation::Selu(_) if f32 => elementwise::map_vjp(residuals, grads, kernels::selu_backward),
