@@ -92,12 +92,11 @@ impl DeviceArgs {
     }
 }
 
-/// Returns the note on a 16-bit type on a CPU backend, whose kernels compute in f32.
+/// Returns the note on a 16-bit type on candle, whose kernels for it are slower than those for f32.
 fn half_note(backend: BackendName, dtype: Dtype) -> Option<String> {
     let is_half = matches!(dtype, Dtype::F16 | Dtype::Bf16);
-    let on_cpu = matches!(backend, BackendName::Flex | BackendName::Candle);
     let name = dtype.name();
-    (is_half && on_cpu).then(|| {
+    (is_half && backend == BackendName::Candle).then(|| {
         format!("[--dtype {name}: {backend} converts 16-bit values to f32, which saves memory and is usually slower than f32]")
     })
 }
@@ -198,11 +197,10 @@ mod tests {
 
     #[test]
     fn notes_16_bits_on_a_cpu() {
-        let note = half_note(BackendName::Flex, Dtype::Bf16).expect("a note");
-        assert!(note.contains("--dtype bf16") && note.contains("slower"), "{note}");
-        assert!(half_note(BackendName::Candle, Dtype::F16).is_some());
+        let note = half_note(BackendName::Candle, Dtype::F16).expect("a note");
+        assert!(note.contains("--dtype f16") && note.contains("slower"), "{note}");
         for (backend, dtype) in
-            [(BackendName::Flex, Dtype::F32), (BackendName::Flex, Dtype::Auto), (BackendName::Cuda, Dtype::F16)]
+            [(BackendName::Candle, Dtype::F32), (BackendName::Flex, Dtype::Bf16), (BackendName::Cuda, Dtype::F16)]
         {
             assert_eq!(half_note(backend, dtype), None);
         }

@@ -272,6 +272,53 @@ fn long_sums<B: Backend>(device: B::Device) {
     }
 }
 
+/// Returns `a b`, `[m, n]`, in f64.
+fn product(a: &[f64], b: &[f64], [m, k, n]: [usize; 3]) -> Vec<f64> {
+    let at = |i: usize, j: usize| (0..k).map(|p| a[i * k + p] * b[p * n + j]).sum();
+    (0..m * n).map(|place| at(place / n, place % n)).collect()
+}
+
+/// Returns the transpose of an `[m, n]` matrix.
+fn transposed(a: &[f64], [m, n]: [usize; 2]) -> Vec<f64> {
+    (0..m * n).map(|place| a[place % m * n + place / m]).collect()
+}
+
+/// Layers and their gradients with few and many rows, odd sizes, and both layouts of the weight: each value is a sum that is
+/// rounded once.
+fn linear_layers<B: Backend>(device: B::Device) {
+    for (dtype, ulp) in types::<B>(&device) {
+        for [rows, i, o] in [[1, 40, 33], [3, 7, 5], [29, 300, 41], [70, 31, 64], [130, 64, 3]] {
+            for turned in [false, true] {
+                let shape = if turned { [o, i] } else { [i, o] };
+                let (x, x_values) = numbers::<B, 3>([1, rows, i], 1, [1.0, 0.1], dtype, &device);
+                let (weight, stored) = numbers::<B, 2>(shape, 2, [1.0, 0.1], dtype, &device);
+                let (bias, bias_values) = numbers::<B, 1>([o], 3, [1.0, 0.0], dtype, &device);
+                let (dy, dy_values) = numbers::<B, 3>([1, rows, o], 4, [1.0, 0.1], dtype, &device);
+                let w = if turned { transposed(&stored, [o, i]) } else { stored };
+                let (x, weight, bias) = (lift(&x), lift(&weight), lift(&bias));
+                let used = if turned { weight.clone().swap_dims(0, 1) } else { weight.clone() };
+                let y = ops::linear(x.clone(), used, Some(bias.clone()));
+                assert_eq!(y.dtype(), dtype);
+                let grads = (y.clone().cast(DType::F32) * Tensor::from_inner(dy.cast(DType::F32))).sum().backward();
+                let what = format!("{dtype:?} {rows} {i} {o} {turned}");
+                let expected: Vec<_> = product(&x_values, &w, [rows, i, o])
+                    .iter()
+                    .enumerate()
+                    .map(|(place, sum)| sum + bias_values[place % o])
+                    .collect();
+                close(&what, &values(y.inner()), &expected, ulp);
+                let dx = product(&dy_values, &transposed(&w, [i, o]), [rows, o, i]);
+                close(&format!("{what}: dx"), &gradient(&x, &grads), &dx, ulp);
+                let dw = product(&transposed(&x_values, [rows, i]), &dy_values, [i, rows, o]);
+                let dw = if turned { transposed(&dw, [i, o]) } else { dw };
+                close(&format!("{what}: dw"), &gradient(&weight, &grads), &dw, ulp);
+                let db = product(&vec![1.0; rows], &dy_values, [1, rows, o]);
+                close(&format!("{what}: db"), &gradient(&bias, &grads), &db, ulp);
+            }
+        }
+    }
+}
+
 /// Activations and their derivatives far from 0, where squares overflow, and near 0, where `1 + erf` loses small values.
 fn activations_everywhere<B: Backend>(device: B::Device) {
     let gelu = |x: f64| 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044_715 * x.powi(3))).tanh());
@@ -366,6 +413,7 @@ on_each_backend!(
     softmax_of_many,
     attention_of_large_queries,
     long_sums,
+    linear_layers,
     activations_everywhere,
     gradients_have_their_leafs_type,
 );

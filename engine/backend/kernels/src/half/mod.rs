@@ -2,12 +2,14 @@
 //! f32, and no copy in f32 is made.
 
 mod convert;
+mod pairs;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use convert::from_f16;
 use convert::{Bf16, F16, widen_columns, widen_transposed};
 pub use convert::{HalfFormat, narrowed, widen, widened};
+pub use pairs::product_bf16;
 
 use crate::matmul::{GEMV_ROWS, Matrix, NR, Source, gemv, matmul_converted};
 

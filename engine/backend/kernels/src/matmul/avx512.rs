@@ -3,8 +3,8 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
-    __m512, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
-    _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+    __m512, __m512bh, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
+    _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
 };
 
 use std::cell::Cell;
@@ -85,7 +85,7 @@ impl PackedA<MR_AVX512> {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the assertion above shows that the CPU has AVX-512. `c` is an exclusive borrow of initialised memory.
         unsafe {
-            self.multiply_at([0, self.rows()], panels, pitch, columns, &Target::of(c, stride), start);
+            self.multiply_at::<false>([0, self.rows()], panels, pitch, columns, &Target::of(c, stride), start);
         }
     }
 
@@ -151,17 +151,17 @@ impl PackedA<MR_AVX512> {
     }
 
     /// Like [`multiply`](Self::multiply), for the strips from row `rows[0]` to row `rows[1]`, which must be strip boundaries.
-    /// The target starts with the results of row 0 even if row 0 is not included.
+    /// The target starts with the results of row 0 even if row 0 is not included. With `PAIRS`, the elements are pairs of bf16.
     ///
     /// # Panics
     /// If the rows do not form whole strips, or the target is too small.
     ///
     /// # Safety
-    /// The CPU must have AVX-512, no other thread may access these rows and columns of the target, and with [`Start::There`]
+    /// The CPU must have AVX-512, with `PAIRS` AVX512-BF16 too, no other thread may access these rows and columns of the target, and with [`Start::There`]
     /// they must be initialised.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx2,fma")]
-    pub unsafe fn multiply_at(
+    pub unsafe fn multiply_at<const PAIRS: bool>(
         &self,
         rows: [usize; 2],
         panels: &[[f32; NR]],
@@ -187,7 +187,13 @@ impl PackedA<MR_AVX512> {
                     let b = |k: usize, p: usize| if p == 0 { &first[k] } else { &second[k] };
                     // SAFETY: the strip's `M` rows end before `rows[1]`, and `width` columns are left of `columns`. The
                     // caller guarantees that no other thread accesses them.
-                    unsafe { microkernel::<M, P>(a, b, c, stride, width, start) }
+                    // With `PAIRS`, the CPU has AVX512-BF16.
+                    unsafe {
+                        match PAIRS {
+                            true => microkernel_of_pairs::<M, P>(a, b, c, stride, width, start),
+                            false => microkernel::<M, P>(a, b, c, stride, width, start),
+                        }
+                    }
                 });
             }
         }
@@ -221,79 +227,116 @@ fn lanes(p: usize, width: usize) -> u16 {
     ((1_u32 << width.saturating_sub(p * NR).min(NR)) - 1) as u16
 }
 
-/// Computes the product of `M` rows of a strip and `P` panels, where `b(k, p)` is row `k` of panel `p`, for the first `width`
-/// columns of `c`.
-///
-/// # Safety
-/// The CPU must have AVX-512. `c` must point to `M` rows, `stride` apart, with as many columns as the panels but at most
-/// `width`, which no other thread accesses. With [`Start::There`] they must be initialised.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx2,fma")]
-#[inline]
-// The accumulators stay in registers only if they are indexed by constants.
-#[allow(clippy::needless_range_loop)]
-pub(crate) unsafe fn microkernel<'a, const M: usize, const P: usize>(
-    a: &[[f32; MR_AVX512]],
-    b: impl Fn(usize, usize) -> &'a [f32; NR],
-    c: *mut f32,
-    stride: usize,
-    width: usize,
-    start: Start<'_>,
-) {
-    // The results are far apart, so they are prefetched during the computation.
-    for i in 0..M {
-        for p in 0..P {
-            prefetch(c.wrapping_add(i * stride + p * NR));
-        }
-    }
-    let mut sums: [[__m512; P]; M] = [[_mm512_setzero_ps(); P]; M];
-    if let Start::Bias(bias) = start {
-        let bias = &bias[..bias.len().min(width)];
-        for p in 0..P {
-            // SAFETY: the mask selects only lanes within the slice.
-            let first = unsafe { _mm512_maskz_loadu_ps(lanes(p, bias.len()), bias.as_ptr().wrapping_add(p * NR)) };
+/// Defines a microkernel for some instruction sets, with the function that adds the product of two registers to a third.
+macro_rules! microkernel {
+    ($(#[$doc:meta])* $name:ident, $features:literal, $multiply_add:expr) => {
+        $(#[$doc])*
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = $features)]
+        #[inline]
+        // The accumulators stay in registers only if they are indexed by constants.
+        #[allow(clippy::needless_range_loop)]
+        pub(crate) unsafe fn $name<'a, const M: usize, const P: usize>(
+            a: &[[f32; MR_AVX512]],
+            b: impl Fn(usize, usize) -> &'a [f32; NR],
+            c: *mut f32,
+            stride: usize,
+            width: usize,
+            start: Start<'_>,
+        ) {
+            // The results are far apart, so they are prefetched during the computation.
             for i in 0..M {
-                sums[i][p] = first;
+                for p in 0..P {
+                    prefetch(c.wrapping_add(i * stride + p * NR));
+                }
             }
-        }
-    }
-    for k in 0..a.len() {
-        let mut row = [_mm512_setzero_ps(); P];
-        for p in 0..P {
-            // SAFETY: `b` returns an array of 16 elements.
-            row[p] = unsafe { _mm512_loadu_ps(b(k, p).as_ptr()) };
-        }
-        for i in 0..M {
-            let x = _mm512_set1_ps(a[k][i]);
-            for p in 0..P {
-                sums[i][p] = _mm512_fmadd_ps(x, row[p], sums[i][p]);
+            let mut sums: [[__m512; P]; M] = [[_mm512_setzero_ps(); P]; M];
+            if let Start::Bias(bias) = start {
+                let bias = &bias[..bias.len().min(width)];
+                for p in 0..P {
+                    // SAFETY: the mask selects only lanes within the slice.
+                    let first = unsafe { _mm512_maskz_loadu_ps(lanes(p, bias.len()), bias.as_ptr().wrapping_add(p * NR)) };
+                    for i in 0..M {
+                        sums[i][p] = first;
+                    }
+                }
             }
-        }
-    }
-    let add = matches!(start, Start::There);
-    if width >= P * NR {
-        for i in 0..M {
-            for p in 0..P {
-                // SAFETY: row `i` is less than `M`, and `(p + 1) * NR` is at most `width`, so the caller guarantees that
-                // these elements are valid.
-                unsafe {
-                    let c = c.add(i * stride + p * NR);
-                    let sum = if add { _mm512_add_ps(_mm512_loadu_ps(c), sums[i][p]) } else { sums[i][p] };
-                    _mm512_storeu_ps(c, sum);
+            for k in 0..a.len() {
+                let mut row = [_mm512_setzero_ps(); P];
+                for p in 0..P {
+                    // SAFETY: `b` returns an array of 16 elements.
+                    row[p] = unsafe { _mm512_loadu_ps(b(k, p).as_ptr()) };
+                }
+                for i in 0..M {
+                    let x = _mm512_set1_ps(a[k][i]);
+                    for p in 0..P {
+                        sums[i][p] = $multiply_add(x, row[p], sums[i][p]);
+                    }
+                }
+            }
+            let add = matches!(start, Start::There);
+            if width >= P * NR {
+                for i in 0..M {
+                    for p in 0..P {
+                        // SAFETY: row `i` is less than `M`, and `(p + 1) * NR` is at most `width`, so the caller guarantees that
+                        // these elements are valid.
+                        unsafe {
+                            let c = c.add(i * stride + p * NR);
+                            let sum = if add { _mm512_add_ps(_mm512_loadu_ps(c), sums[i][p]) } else { sums[i][p] };
+                            _mm512_storeu_ps(c, sum);
+                        }
+                    }
+                }
+            } else {
+                for i in 0..M {
+                    for p in 0..P {
+                        let (c, mask) = (c.wrapping_add(i * stride + p * NR), lanes(p, width));
+                        // SAFETY: the mask selects only lanes within the row's first `width` columns, which the caller guarantees to
+                        // be valid. Masked lanes are not accessed.
+                        unsafe {
+                            let before = if add { _mm512_maskz_loadu_ps(mask, c) } else { _mm512_setzero_ps() };
+                            _mm512_mask_storeu_ps(c, mask, _mm512_add_ps(before, sums[i][p]));
+                        }
+                    }
                 }
             }
         }
-    } else {
-        for i in 0..M {
-            for p in 0..P {
-                let (c, mask) = (c.wrapping_add(i * stride + p * NR), lanes(p, width));
-                // SAFETY: the mask selects only lanes within the row's first `width` columns, which the caller guarantees to
-                // be valid. Masked lanes are not accessed.
-                unsafe {
-                    let before = if add { _mm512_maskz_loadu_ps(mask, c) } else { _mm512_setzero_ps() };
-                    _mm512_mask_storeu_ps(c, mask, _mm512_add_ps(before, sums[i][p]));
-                }
-            }
-        }
+    };
+}
+
+microkernel! {
+    /// Computes the product of `M` rows of a strip and `P` panels, where `b(k, p)` is row `k` of panel `p`, for the first `width`
+    /// columns of `c`.
+    ///
+    /// # Safety
+    /// The CPU must have AVX-512. `c` must point to `M` rows, `stride` apart, with as many columns as the panels but at most
+    /// `width`, which no other thread accesses. With [`Start::There`] they must be initialised.
+    microkernel, "avx512f,avx2,fma", _mm512_fmadd_ps
+}
+
+microkernel! {
+    /// Like [`microkernel`], for bf16: each element of `a` and of the panels is a pair of numbers that follow each other along
+    /// the summed axis, the first one in the lower bits. The products are added in f32; subnormals count as 0.
+    ///
+    /// # Safety
+    /// As for [`microkernel`], and the CPU must have AVX512-BF16.
+    microkernel_of_pairs, "avx512f,avx512bf16,avx2,fma", |x: __m512, y: __m512, sum: __m512| {
+        _mm512_dpbf16_ps(sum, pairs(x), pairs(y))
     }
+}
+
+/// Views a register as pairs of bf16.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn pairs(x: __m512) -> __m512bh {
+    // SAFETY: both types are 512 bits, of which every value is valid.
+    unsafe { std::mem::transmute::<__m512, __m512bh>(x) }
+}
+
+/// Returns true if this CPU has products of bf16, and AVX-512 is [usable].
+pub(crate) fn multiplies_bf16() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return usable() && std::arch::is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }

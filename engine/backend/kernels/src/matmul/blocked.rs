@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use super::{
     Matrix,
-    avx512::{MR_AVX512, Start, usable, with_strips},
+    avx512::{MR_AVX512, Start, multiplies_bf16, usable, with_strips},
     microkernel::NR,
     pack::pack,
     packed_a::PackedA,
@@ -42,6 +42,24 @@ thread_local! {
 /// If the CPU has no AVX-512 (see [`avx512::usable`](super::avx512::usable)), or the target is too small.
 pub(super) fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &Target<'_>) {
     assert!(usable(), "no AVX-512");
+    // SAFETY: the CPU has AVX-512.
+    unsafe { multiply_elements::<false>(a, b, bias, c) }
+}
+
+/// Like [`multiply`], for bf16. The matrices view two numbers that follow each other along the summed axis as one f32, the
+/// first one in the lower bits.
+///
+/// # Panics
+/// If the CPU has no [products of bf16](multiplies_bf16), or the target is too small.
+pub(super) fn multiply_pairs(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &Target<'_>) {
+    assert!(multiplies_bf16(), "no AVX512-BF16");
+    // SAFETY: the CPU has AVX-512 and AVX512-BF16.
+    unsafe { multiply_elements::<true>(a, b, bias, c) }
+}
+
+/// # Safety
+/// The CPU must have AVX-512, and with `PAIRS` AVX512-BF16.
+unsafe fn multiply_elements<const PAIRS: bool>(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &Target<'_>) {
     let blocks = a.columns.div_ceil(KC);
     let depth = a.columns.div_ceil(blocks);
     // As even as possible, in whole strips.
@@ -57,7 +75,8 @@ pub(super) fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &T
         for row in (0..a.rows).step_by(rows) {
             with_strips(|strips| {
                 strips.pack_matrix(a.part(row, rows, from, depth));
-                let written = block(strips, b, start, &c.from(row, 0));
+                // SAFETY: as the caller guarantees.
+                let written = unsafe { block::<PAIRS>(strips, b, start, &c.from(row, 0)) };
                 assert_eq!(written, strips.rows() * b.columns, "a task is missing");
             });
         }
@@ -66,7 +85,15 @@ pub(super) fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &T
 
 /// Multiplies packed rows by a matrix that has as many rows as they have columns. With [`Start::There`], the whole target
 /// must be initialised. Returns the number of results written.
-fn block(strips: &PackedA<MR_AVX512>, b: Matrix<'_>, start: Start<'_>, c: &Target<'_>) -> usize {
+///
+/// # Safety
+/// As for [`multiply_elements`].
+unsafe fn block<const PAIRS: bool>(
+    strips: &PackedA<MR_AVX512>,
+    b: Matrix<'_>,
+    start: Start<'_>,
+    c: &Target<'_>,
+) -> usize {
     let (rows, pairs) = (strips.rows(), b.columns.div_ceil(2 * NR));
     let threads = rayon::current_num_threads();
     let worth = (rows * b.rows * b.columns).div_ceil(TASK);
@@ -86,13 +113,13 @@ fn block(strips: &PackedA<MR_AVX512>, b: Matrix<'_>, start: Start<'_>, c: &Targe
             let column = pair * 2 * NR;
             let end = b.columns.min((band + 1) * share * 2 * NR);
             let width = (end - column).min(together * 2 * NR);
-            // SAFETY: `multiply`, the only caller of `block`, asserts that the CPU has AVX-512.
+            // SAFETY: the caller guarantees that the CPU has AVX-512.
             unsafe { pack_panels(b, column, width, &mut panels) };
-            // SAFETY: as above for AVX-512. Each task has a different combination of a column band and a part of the rows, so
+            // SAFETY: as above for the CPU. Each task has a different combination of a column band and a part of the rows, so
             // no other task accesses these elements, and `multiply` holds the exclusive borrow of the target. With
             // `Start::There`, the product of an earlier part of the depth has written all of them.
             unsafe {
-                strips.multiply_at(part, &panels, b.rows, width, &c.from(0, column), start.from(column));
+                strips.multiply_at::<PAIRS>(part, &panels, b.rows, width, &c.from(0, column), start.from(column));
             }
             written += (part[1] - part[0]) * width;
         }

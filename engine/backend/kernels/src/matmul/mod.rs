@@ -20,7 +20,7 @@ use rayon::prelude::*;
 use std::{borrow::Cow, cell::Cell};
 
 use crate::{dispatch::TASK, fresh::by_chunks};
-pub(crate) use avx512::{MR_AVX512, Start, usable as has_avx512, with_strips};
+pub(crate) use avx512::{MR_AVX512, Start, multiplies_bf16, usable as has_avx512, with_strips};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::{by_height, microkernel as avx512_microkernel};
 pub(crate) use bands::for_bands;
@@ -133,11 +133,7 @@ pub fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
     }
     #[cfg(target_arch = "x86_64")]
     if has_avx512() && b.rows > 0 {
-        let mut c = Vec::with_capacity(rows * columns);
-        blocked::multiply(a, b, bias, &Target::new(&mut c.spare_capacity_mut()[..rows * columns], columns));
-        // SAFETY: the capacity is at least `rows * columns`, and `multiply` asserts that it has written all rows and columns.
-        unsafe { c.set_len(rows * columns) };
-        return c;
+        return written(rows, columns, |c| blocked::multiply(a, b, bias, c));
     }
     let mut c = by_chunks(rows * columns, columns.max(TASK / columns * columns), |_, c| {
         if let Some(bias) = bias {
@@ -145,6 +141,29 @@ pub fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
         }
     });
     accumulate(a, b, &mut c);
+    c
+}
+
+/// Like [`product`], for non-empty matrices of pairs of bf16; see [`blocked::multiply_pairs`].
+///
+/// # Panics
+/// If the sizes do not match, or this CPU does not [multiply bf16](multiplies_bf16).
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+pub(crate) fn pair_product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
+    check(&a, &b, bias);
+    #[cfg(target_arch = "x86_64")]
+    return written(a.rows, b.columns, |c| blocked::multiply_pairs(a, b, bias, c));
+    #[cfg(not(target_arch = "x86_64"))]
+    unreachable!("this CPU does not multiply bf16")
+}
+
+/// Returns a new matrix that a function of [`blocked`] writes.
+#[cfg(target_arch = "x86_64")]
+fn written(rows: usize, columns: usize, multiply: impl FnOnce(&Target<'_>)) -> Vec<f32> {
+    let mut c = Vec::with_capacity(rows * columns);
+    multiply(&Target::new(&mut c.spare_capacity_mut()[..rows * columns], columns));
+    // SAFETY: the capacity is at least `rows * columns`, and the function asserts that it has written all rows and columns.
+    unsafe { c.set_len(rows * columns) };
     c
 }
 

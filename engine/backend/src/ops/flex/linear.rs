@@ -12,11 +12,53 @@ use crate::ops::{AnyTensor, Dequantize, Outcome, QuantizedLinear, Values, Wanted
 /// copy of the weight in f32.
 const FEW_ROWS: usize = 32;
 
+/// Elements for which there are products: f32, and bf16 by its bits.
+pub(super) trait Element: Copy {
+    /// Returns the stored elements of a tensor.
+    fn stored(x: &FlexTensor) -> &[Self];
+
+    /// Computes `a b + bias`; `None` if there is no kernel for these sizes on this CPU.
+    fn product(a: Matrix<'_, Self>, b: Matrix<'_, Self>, bias: Option<&[f32]>) -> Option<Vec<f32>>;
+
+    /// Sums the rows of a contiguous tensor, of `columns` elements each.
+    fn sum_rows(x: &FlexTensor, columns: usize) -> Vec<f32>;
+}
+
+impl Element for f32 {
+    fn stored(x: &FlexTensor) -> &[f32] {
+        x.storage::<f32>()
+    }
+
+    fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Option<Vec<f32>> {
+        Some(kernels::product(a, b, bias))
+    }
+
+    fn sum_rows(x: &FlexTensor, columns: usize) -> Vec<f32> {
+        let mut sums = vec![0.0; columns];
+        kernels::sum_rows(rows(x), &mut sums);
+        sums
+    }
+}
+
+impl Element for u16 {
+    fn stored(x: &FlexTensor) -> &[u16] {
+        half::bits(x)
+    }
+
+    fn product(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<f32>> {
+        kernels::product_bf16(a, b, bias)
+    }
+
+    fn sum_rows(x: &FlexTensor, columns: usize) -> Vec<f32> {
+        f32::sum_rows(&half::cast(x.clone(), DType::F32), columns)
+    }
+}
+
 /// Views a contiguous tensor `[.., n]` as a matrix of rows.
-fn rows(x: &FlexTensor) -> Matrix<'_> {
+fn rows<T: Element>(x: &FlexTensor) -> Matrix<'_, T> {
     let shape = x.layout().shape();
     let n = shape[shape.num_dims() - 1];
-    Matrix::new(elements(x), shape[..shape.num_dims() - 1].iter().product(), n)
+    Matrix::new(T::stored(x), shape[..shape.num_dims() - 1].iter().product(), n)
 }
 
 /// Returns a tensor unchanged if the rows or columns of its matrices (the last two axes) are contiguous, otherwise a copy.
@@ -29,13 +71,14 @@ pub(super) fn plain(x: FlexTensor) -> FlexTensor {
 }
 
 /// Views a result of [`plain`] as a matrix; the first one if it has several.
-fn matrix(x: &FlexTensor) -> Matrix<'_> {
+fn matrix<T: Element>(x: &FlexTensor) -> Matrix<'_, T> {
     matrix_at(x, 0)
 }
 
 /// Views the matrix of a result of [`plain`] that starts `offset` elements after the first one.
-pub(super) fn matrix_at(x: &FlexTensor, offset: usize) -> Matrix<'_> {
-    strided(x, &x.storage::<f32>()[(x.layout().start_offset() + offset).min(x.storage::<f32>().len())..])
+pub(super) fn matrix_at<T: Element>(x: &FlexTensor, offset: usize) -> Matrix<'_, T> {
+    let stored = T::stored(x);
+    strided(x, &stored[(x.layout().start_offset() + offset).min(stored.len())..])
 }
 
 /// Views elements as a matrix with the sizes and strides of a result of [`plain`].
@@ -53,9 +96,7 @@ fn strided<'a, T>(x: &FlexTensor, data: &'a [T]) -> Matrix<'a, T> {
 /// Like [`matrix`], for 16-bit floats.
 fn half_matrix(x: &FlexTensor) -> Option<HalfMatrix<'_>> {
     let format = half::format(x.dtype())?;
-    let data = half::bits(x);
-    let bits = strided(x, &data[x.layout().start_offset().min(data.len())..]);
-    Some(HalfMatrix { bits, format })
+    Some(HalfMatrix { bits: matrix(x), format })
 }
 
 fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, shape: Shape) -> FlexTensor {
@@ -68,14 +109,20 @@ pub(super) fn has_half_weight(inputs: &Values<Flex>) -> bool {
     matches!(inputs.dtype(1), DType::F16 | DType::BF16) && is_f32(inputs.float(0)) && !bias()
 }
 
-/// Computes in f32 and rounds the result to the 16-bit dtype of the input.
-pub(super) fn forward_in_f32(mut inputs: Values<Flex>) -> Outcome<Flex> {
-    let (dtype, x, weight) = (inputs.dtype(0), inputs.take_float(0), inputs.take_float(1));
-    let bias = inputs.take_optional_float(2).map(|bias| half::cast(bias, DType::F32));
+/// Multiplies in bf16, or in f32, and rounds the result to the 16-bit dtype of the input.
+pub(super) fn forward_in_16_bits(mut inputs: Values<Flex>) -> Outcome<Flex> {
+    let (dtype, x, weight) = (inputs.dtype(0), contiguous(inputs.take_float(0)), plain(inputs.take_float(1)));
+    let bias = inputs.take_optional_float(2).map(|bias| contiguous(half::cast(bias, DType::F32)));
+    let shape = with_last(&x.layout().shape()[..], weight.shape()[1]);
+    let by_pairs = [&x, &weight].iter().all(|x| x.dtype() == DType::BF16);
+    let product = || u16::product(rows(&x), matrix(&weight), bias.as_ref().map(elements));
+    if let Some(y) = by_pairs.then(product).flatten() {
+        return Outcome::new([half::cast(tensor(y, shape), dtype)]);
+    }
+    let count = x.shape().num_elements() / weight.shape()[0].max(1);
     let x = half::cast(x, DType::F32);
-    let rows = x.shape().num_elements() / weight.shape()[0].max(1);
     let inputs = |weight| Values::floats([x, weight]).with_optional(bias.map(AnyTensor::Float));
-    let mut y = match rows <= FEW_ROWS && half::format(weight.dtype()).is_some() {
+    let mut y = match count <= FEW_ROWS && half::format(weight.dtype()).is_some() {
         true => forward_half(inputs(weight)),
         false => forward(inputs(half::cast(weight, DType::F32))),
     };
@@ -100,32 +147,49 @@ pub(super) fn forward(mut inputs: Values<Flex>) -> Outcome<Flex> {
     Outcome::new([product(rows(&x), weight, bias.as_ref().map(elements), shape)])
 }
 
-pub(super) fn vjp(mut residuals: Values<Flex>, mut grads: Values<Flex>, wanted: &Wanted) -> Values<Flex> {
+pub(super) fn vjp(residuals: Values<Flex>, grads: Values<Flex>, wanted: &Wanted) -> Values<Flex> {
+    gradients::<f32>(residuals, grads, wanted).expect("a product of f32 for all sizes")
+}
+
+/// Computes the gradients, in f32, from values of bf16; `None` if there is no kernel for them on this CPU.
+pub(super) fn vjp_bf16(residuals: &Values<Flex>, grads: &Values<Flex>, wanted: &Wanted) -> Option<Values<Flex>> {
+    let is_bf16 = |x: Option<&AnyTensor<Flex>>| x.is_none_or(|x| x.dtype() == DType::BF16);
+    let all = is_bf16(residuals.get(0)) && is_bf16(residuals.get(1)) && is_bf16(grads.get(0));
+    all.then(|| gradients::<u16>(residuals.clone(), grads.clone(), wanted)).flatten()
+}
+
+fn gradients<T: Element>(
+    mut residuals: Values<Flex>,
+    mut grads: Values<Flex>,
+    wanted: &Wanted,
+) -> Option<Values<Flex>> {
     let x = residuals.take_optional_float(0).map(contiguous);
     let weight = residuals.take_optional_float(1).map(plain);
     let grad = contiguous(grads.take_float(0));
-    let grads = rows(&grad);
-    let dx = weight.as_ref().map(matrix).map(|weight| {
-        let shape = with_last(&grad.layout().shape()[..], weight.rows);
-        product(grads, weight.transpose(), None, shape)
-    });
-    let transposed = weight.as_ref().is_some_and(|weight| matrix(weight).transposed);
-    let dw = x.as_ref().map(rows).map(|x| {
-        if transposed {
-            // In the weight's layout, so that gradients of other uses are added in one pass, and an optimizer can iterate
-            // over both in order.
-            let shape = Shape::from([grads.columns, x.columns]);
-            return Flex::float_swap_dims(product(grads.transpose(), x, None, shape), 0, 1);
+    let grads = rows::<T>(&grad);
+    let dx = match weight.as_ref().map(matrix::<T>) {
+        Some(weight) => {
+            let shape = with_last(&grad.layout().shape()[..], weight.rows);
+            Some(tensor(T::product(grads, weight.transpose(), None)?, shape))
         }
-        let shape = Shape::from([x.columns, grads.columns]);
-        product(x.transpose(), grads, None, shape)
-    });
-    let db = wanted.get(2).map(|_| {
-        let mut sums = vec![0.0; grads.columns];
-        kernels::sum_rows(grads, &mut sums);
-        tensor(sums, Shape::from([grads.columns]))
-    });
-    Values::optional_floats([dx, dw, db])
+        None => None,
+    };
+    let transposed = weight.as_ref().is_some_and(|weight| matrix::<T>(weight).transposed);
+    let dw = match x.as_ref().map(rows::<T>) {
+        // In the weight's layout, so that gradients of other uses are added in one pass, and an optimizer can iterate over
+        // both in order.
+        Some(x) if transposed => {
+            let shape = Shape::from([grads.columns, x.columns]);
+            Some(Flex::float_swap_dims(tensor(T::product(grads.transpose(), x, None)?, shape), 0, 1))
+        }
+        Some(x) => {
+            let shape = Shape::from([x.columns, grads.columns]);
+            Some(tensor(T::product(x.transpose(), grads, None)?, shape))
+        }
+        None => None,
+    };
+    let db = wanted.get(2).map(|_| tensor(T::sum_rows(&grad, grads.columns), Shape::from([grads.columns])));
+    Some(Values::optional_floats([dx, dw, db]))
 }
 
 pub(super) fn quantized(linear: QuantizedLinear, mut inputs: Values<Flex>) -> Outcome<Flex> {

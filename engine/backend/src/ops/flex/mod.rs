@@ -74,9 +74,11 @@ impl Backend for Flex {
         match operation {
             Operation::Linear(_) if f32 => linear::forward(inputs),
             Operation::Linear(_) if linear::has_half_weight(&inputs) => linear::forward_half(inputs),
-            Operation::Linear(_) if inputs.is_half() => linear::forward_in_f32(inputs),
+            Operation::Linear(_) if inputs.is_half() => linear::forward_in_16_bits(inputs),
             Operation::Matmul(_) if f32 => matmul::forward(inputs),
-            Operation::Matmul(_) if inputs.is_half() => run_in_f32(operation.clone(), inputs, needs),
+            Operation::Matmul(_) if inputs.is_half() => {
+                matmul::forward_bf16(&inputs).unwrap_or_else(|| run_in_f32(operation.clone(), inputs, needs))
+            }
             Operation::QuantizedLinear(op) if f32 && inputs.dtype(1) == DType::U8 => linear::quantized(*op, inputs),
             Operation::Dequantize(op) if inputs.dtype(0) == DType::U8 => linear::dequantize(*op, inputs),
             Operation::Rope(rope) if f32 => elementwise::rope(*rope, inputs),
@@ -121,8 +123,8 @@ impl Backend for Flex {
         let f32 = residuals.all_f32() && grads.all_f32();
         match operation {
             Operation::Linear(_) if f32 => linear::vjp(residuals, grads, wanted),
-            Operation::Linear(_) if grads.is_half() => run_vjp_in_f32(operation.clone(), residuals, grads, wanted),
-            Operation::Matmul(_) if grads.is_half() => run_vjp_in_f32(operation.clone(), residuals, grads, wanted),
+            Operation::Linear(_) if grads.is_half() => linear::vjp_bf16(&residuals, &grads, wanted)
+                .unwrap_or_else(|| run_vjp_in_f32(operation.clone(), residuals, grads, wanted)),
             Operation::SwiGlu(_) if f32 => elementwise::swiglu_vjp(residuals, grads),
             Operation::Gelu(gelu) if f32 => elementwise::gelu_vjp(*gelu, residuals, grads),
             Operation::Selu(_) if f32 => elementwise::map_vjp(residuals, grads, kernels::selu_backward),

@@ -1,0 +1,162 @@
+//! Products of bf16 by the instructions of AVX512-BF16, which multiply pairs of numbers and add the products in f32.
+
+use std::borrow::Cow;
+
+use crate::{
+    dispatch::vectorized,
+    fresh::by_chunks,
+    matmul::{GEMV_ROWS, Matrix, multiplies_bf16, pair_product},
+};
+
+/// Computes `a b + bias` in f32, as `[a.rows, b.columns]`, for matrices of bf16. Subnormal elements count as 0. Returns `None`
+/// if this CPU does not multiply bf16, or if there are so few rows that reading `b` takes the time.
+///
+/// # Panics
+/// If the sizes do not match.
+pub fn product_bf16(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<f32>> {
+    a.check();
+    b.check();
+    assert!(a.columns == b.rows && bias.is_none_or(|bias| bias.len() == b.columns), "sizes that do not match");
+    if a.rows <= GEMV_ROWS || a.columns == 0 || b.columns == 0 || !multiplies_bf16() {
+        return None;
+    }
+    let (a, b) = (Pairs::along_columns(a), Pairs::along_columns(b.transpose()));
+    Some(pair_product(a.matrix(), b.matrix().transpose(), bias))
+}
+
+/// A matrix of bf16 whose elements are read as pairs.
+struct Pairs<'a> {
+    data: Cow<'a, [f32]>,
+    rows: usize,
+    /// Number of pairs of a row.
+    columns: usize,
+    stride: usize,
+    transposed: bool,
+}
+
+impl<'a> Pairs<'a> {
+    /// Joins columns `2 j` and `2 j + 1` as column `j`. A missing last column is 0.
+    fn along_columns(m: Matrix<'a, u16>) -> Self {
+        let Matrix { data, rows, stride, transposed, .. } = m;
+        let columns = m.columns.div_ceil(2);
+        if transposed {
+            // The columns lie side by side in memory.
+            let joined = by_chunks(columns * rows, rows, |j, out| {
+                let column = |j: usize| data.get(j * stride..j * stride + rows).filter(|_| j < m.columns);
+                join(column(2 * j).unwrap_or_default(), column(2 * j + 1).unwrap_or_default(), out);
+            });
+            return Self { data: Cow::Owned(joined), rows, columns, stride: rows, transposed };
+        }
+        if m.columns.is_multiple_of(2) && stride.is_multiple_of(2) {
+            // SAFETY: every pair of u16 is a valid f32.
+            let (before, pairs, _) = unsafe { data[..data.len() / 2 * 2].align_to::<f32>() };
+            if before.is_empty() {
+                return Self { data: Cow::Borrowed(pairs), rows, columns, stride: stride / 2, transposed };
+            }
+        }
+        let copied = by_chunks(rows * columns, columns, |i, out| {
+            let row = &data[i * stride..][..m.columns];
+            let (pairs, rest) = row.as_chunks::<2>();
+            for (out, &pair) in out.iter_mut().zip(pairs.iter().chain(&rest.first().map(|&last| [last, 0]))) {
+                *out = joined(pair);
+            }
+        });
+        Self { data: Cow::Owned(copied), rows, columns, stride: columns, transposed }
+    }
+
+    fn matrix(&self) -> Matrix<'_> {
+        let Self { rows, columns, stride, transposed, .. } = *self;
+        Matrix { data: &self.data, rows, columns, stride, transposed }
+    }
+}
+
+/// Returns a pair, the first number in the lower bits.
+#[inline(always)]
+fn joined([first, second]: [u16; 2]) -> f32 {
+    f32::from_bits(u32::from(first) | u32::from(second) << 16)
+}
+
+vectorized! {
+    /// Joins the elements of two rows. The elements of an empty row are 0.
+    fn join<_FUSED>(first: &[u16], second: &[u16], out: &mut [f32]) {
+        if second.is_empty() {
+            for (out, &first) in out.iter_mut().zip(first) {
+                *out = joined([first, 0]);
+            }
+            return;
+        }
+        for ((out, &first), &second) in out.iter_mut().zip(first).zip(second) {
+            *out = joined([first, second]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::half::{HalfFormat, narrowed, widened};
+
+    /// Exact products of the rounded numbers; the second matrix in both layouts, the first one too.
+    #[test]
+    fn sizes_and_layouts() {
+        for (m, k, n) in
+            [(5, 1, 1), (5, 7, 9), (13, 300, 33), (100, 17, 70), (201, 520, 18), (50, 4200, 40), (70, 64, 64)]
+        {
+            let numbers = |len: usize, seed: usize| -> Vec<u16> {
+                let values: Vec<f32> = (0..len).map(|i| ((i * seed) % 113) as f32 / 50.0 - 1.0).collect();
+                narrowed(HalfFormat::Bf16, &values)
+            };
+            let bias: Vec<f32> = (0..n).map(|j| (j % 50) as f32).collect();
+            for (a_transposed, b_transposed, extra) in
+                [(false, false, 0), (false, true, 1), (true, false, 3), (true, true, 0), (false, true, 2)]
+            {
+                let matrix = |data, rows, columns, transposed, inner| Matrix {
+                    data,
+                    rows,
+                    columns,
+                    stride: inner + extra,
+                    transposed,
+                };
+                let (a_outer, a_inner) = if a_transposed { (k, m) } else { (m, k) };
+                let (b_outer, b_inner) = if b_transposed { (n, k) } else { (k, n) };
+                let (a, b) =
+                    (numbers(a_outer * (a_inner + extra), 7919), numbers(b_outer * (b_inner + extra), 104_729));
+                let (x, y) = (widened(HalfFormat::Bf16, &a), widened(HalfFormat::Bf16, &b));
+                let a_at = |i, p| if a_transposed { p * (m + extra) + i } else { i * (k + extra) + p };
+                let b_at = |p, j| if b_transposed { j * (k + extra) + p } else { p * (n + extra) + j };
+                let found = product_bf16(
+                    matrix(&a, m, k, a_transposed, a_inner),
+                    matrix(&b, k, n, b_transposed, b_inner),
+                    Some(&bias),
+                );
+                let Some(found) = found else {
+                    assert!(!multiplies_bf16() || m <= GEMV_ROWS);
+                    continue;
+                };
+                for (at, &found) in found.iter().enumerate() {
+                    let (i, j) = (at / n, at % n);
+                    let terms = || (0..k).map(|p| f64::from(x[a_at(i, p)]) * f64::from(y[b_at(p, j)]));
+                    let expected = terms().sum::<f64>() + f64::from(bias[j]);
+                    let size = terms().map(f64::abs).sum::<f64>() + f64::from(bias[j]);
+                    let error = (f64::from(found) - expected).abs();
+                    assert!(error <= 1e-6 * size, "{m} {k} {n}, {a_transposed} {b_transposed}: {found} {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn non_finite_values_propagate() {
+        let a = narrowed(HalfFormat::Bf16, &[1.0; 20 * 30]);
+        for (value, expected) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
+            let mut b = vec![1.0; 30 * 40];
+            b[11 * 40 + 7] = value;
+            let b = narrowed(HalfFormat::Bf16, &b);
+            if let Some(c) = product_bf16(Matrix::new(&a, 20, 30), Matrix::new(&b, 30, 40), None) {
+                for (i, value) in c.iter().enumerate() {
+                    assert_eq!(value.to_string(), if i % 40 == 7 { expected } else { "30" });
+                }
+            }
+        }
+    }
+}
