@@ -76,6 +76,18 @@ pub fn mish<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     x.clone() * activation::tanh(softplus(x))
 }
 
+/// Computes `sqrt(softplus(x))`. Far below 0 this is `exp(x / 2)`, which is not 0 where softplus is, so that the derivative is
+/// finite. Any shape.
+#[track_caller]
+fn sqrt_softplus<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    /// Below, the two differ by less than one part in ten million.
+    const LIMIT: f32 = -16.0;
+    let is_far = x.clone().lower_elem(LIMIT);
+    let near = softplus(x.clone().mask_fill(is_far.clone(), LIMIT)).sqrt();
+    let far = (x.mask_fill(is_far.clone().bool_not(), LIMIT) * 0.5).exp();
+    near.mask_where(is_far, far)
+}
+
 /// An activation function without parameters, named as in transformers' configurations.
 ///
 /// ```
@@ -175,7 +187,7 @@ impl Activation {
             Self::Selu => selu(x),
             Self::Sigmoid => activation::sigmoid(x),
             Self::Silu => activation::silu(x),
-            Self::SqrtSoftplus => softplus(x).sqrt(),
+            Self::SqrtSoftplus => sqrt_softplus(x),
             Self::Tanh => activation::tanh(x),
         }
     }
