@@ -88,6 +88,11 @@ pub fn widened(format: HalfFormat, x: &[u16]) -> Vec<f32> {
     by_chunks(x.len(), PIECE, |i, out| widen_part(format, &x[i * PIECE..][..out.len()], out))
 }
 
+/// Like [`widened`], for rows of `len` elements that start at given places.
+pub fn widened_rows(format: HalfFormat, x: &[u16], starts: &[usize], len: usize) -> Vec<f32> {
+    by_chunks(starts.len() * len, len, |i, out| widen_part(format, &x[starts[i]..][..len], out))
+}
+
 /// Returns f32 values as 16-bit floats, each rounded to the nearest one; of two that are equally near, the even one.
 pub fn narrowed(format: HalfFormat, x: &[f32]) -> Vec<u16> {
     by_chunks(x.len(), PIECE, |i, out| narrow_part(format, &x[i * PIECE..][..out.len()], out))
@@ -215,6 +220,19 @@ mod tests {
             (31, false) => f64::NAN,
             _ => sign * (1.0 + fraction) * 2f64.powi(exponent - 15),
         }
+    }
+
+    #[test]
+    fn rows_in_any_order() {
+        let x: Vec<u16> = (0..1000).collect();
+        let starts = [990, 0, 17, 17];
+        let expected: Vec<u16> = starts.iter().flat_map(|&start| x[start..start + 10].iter().copied()).collect();
+        let found = widened_rows(HalfFormat::Bf16, &x, &starts, 10);
+        assert_eq!(found, widened(HalfFormat::Bf16, &expected));
+        assert!(
+            widened_rows(HalfFormat::F16, &x, &[], 10).is_empty()
+                && widened_rows(HalfFormat::F16, &x, &[3], 0).is_empty()
+        );
     }
 
     /// All finite numbers of a format, and the bits of each, in order.

@@ -5,6 +5,8 @@ use burn_flex::{Flex, FlexTensor};
 use grove_kernels::{self as kernels, HalfFormat};
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
+use super::tensor;
+
 /// Returns the format of a 16-bit dtype.
 pub(super) fn format(dtype: DType) -> Option<HalfFormat> {
     match dtype {
@@ -22,10 +24,32 @@ pub(super) fn bits(x: &FlexTensor) -> &[u16] {
     }
 }
 
-/// Casts a tensor, in parallel between f32 and 16-bit floats. A view keeps its layout.
+/// Returns where the rows of a view's last axis start, and their length; `None` if a row is not contiguous.
+fn rows(x: &FlexTensor) -> Option<(Vec<usize>, usize)> {
+    let (shape, strides) = (x.layout().shape(), x.layout().strides());
+    let last = shape.num_dims() - 1;
+    if strides[last] != 1 && shape[last] != 1 {
+        return None;
+    }
+    let mut starts = vec![x.layout().start_offset()];
+    for axis in 0..last {
+        let places = (0..shape[axis] as isize).map(|i| i * strides[axis]);
+        starts = starts.iter().flat_map(|start| places.clone().map(|place| start.wrapping_add_signed(place))).collect();
+    }
+    Some((starts, shape[last]))
+}
+
+/// Casts a tensor, in parallel between f32 and 16-bit floats. A view of all stored elements keeps its layout.
 pub(super) fn cast(x: FlexTensor, dtype: DType) -> FlexTensor {
     let stored = x.bytes().len() / x.dtype().size();
-    let x = if stored > x.shape().num_elements() { x.to_contiguous() } else { x };
+    let is_part = stored > x.shape().num_elements();
+    if is_part
+        && dtype == DType::F32
+        && let (Some(format), Some((starts, len))) = (format(x.dtype()), rows(&x))
+    {
+        return tensor(kernels::widened_rows(format, bits(&x), &starts, len), x.shape());
+    }
+    let x = if is_part { x.to_contiguous() } else { x };
     let data = match (format(x.dtype()), format(dtype)) {
         (Some(format), None) if dtype == DType::F32 => Bytes::from_elems(kernels::widened(format, bits(&x))),
         (None, Some(format)) if x.dtype() == DType::F32 => {
