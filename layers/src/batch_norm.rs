@@ -1,5 +1,5 @@
 use burn::tensor::{Tensor, TensorData, activation::relu};
-use grove_backend::{Backend, at_least_f32, ops};
+use grove_backend::{Backend, at_least_f32, ops, to_dtype};
 use grove_communicator::Communicator;
 use grove_tree::{Array, Init, Path, Tree, layers_mut};
 
@@ -79,7 +79,7 @@ impl<B: Backend> BatchNorm<B> {
     #[track_caller]
     pub fn scale_and_shift(&self) -> [Tensor<B, 1>; 2] {
         let mean = at_least_f32(self.running_mean.val());
-        let of_mean = |x: Tensor<B, 1>| if x.dtype() == mean.dtype() { x } else { x.cast(mean.dtype()) };
+        let of_mean = |x: Tensor<B, 1>| to_dtype(x, mean.dtype());
         let deviation = of_mean(at_least_f32(self.running_var.val())).add_scalar(self.eps).sqrt();
         let scale = of_mean(self.weight.val()) / deviation;
         let shift = of_mean(self.bias.val()) - mean.clone() * scale.clone();
@@ -115,7 +115,7 @@ impl<B: Backend> BatchNorm<B> {
     fn successor(&self, mean: Tensor<B, 1>, variance: Tensor<B, 1>) -> Self {
         let moved = |running: &Array<B, 1>, new: Tensor<B, 1>| {
             let running = at_least_f32(running.val());
-            let new = if new.dtype() == running.dtype() { new } else { new.cast(running.dtype()) };
+            let new = to_dtype(new, running.dtype());
             Array::new(running * (1.0 - self.momentum) + new * self.momentum)
         };
         Self {
@@ -135,7 +135,7 @@ impl<B: Backend> BatchNorm<B> {
         ranks: &Communicator,
     ) -> (Tensor<B, 4>, Self) {
         let (dtype, x) = (x.dtype(), at_least_f32(x));
-        let of_x = |x: Tensor<B, 1>, dtype| if x.dtype() == dtype { x } else { x.cast(dtype) };
+        let of_x = |x: Tensor<B, 1>, dtype| to_dtype(x, dtype);
         let ([b, c, h, w], wide) = (x.dims(), x.dtype());
         let all_reduce = |x: Tensor<B, 1>| ops::all_reduce_wide(x, "batch statistics", ranks);
         let own = Tensor::from_data(TensorData::from([(b * h * w) as f32]), (&x.device(), wide));
@@ -157,7 +157,7 @@ impl<B: Backend> BatchNorm<B> {
             None => y,
         };
         let y = if rectify { relu(y) } else { y };
-        let y = if y.dtype() == dtype { y } else { y.cast(dtype) };
+        let y = to_dtype(y, dtype);
         // Running statistics get no gradient.
         let unbiased = variance * (count.clone() / count.sub_scalar(1.0));
         (y, self.successor(mean.detach(), unbiased.detach()))
@@ -168,7 +168,7 @@ impl<B: Backend> BatchNorm<B> {
     pub fn forward_then(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> Tensor<B, 4> {
         let (dtype, x) = (x.dtype(), at_least_f32(x));
         let [scale, shift] = self.scale_and_shift().map(|row| {
-            let row = if row.dtype() == x.dtype() { row } else { row.cast(x.dtype()) };
+            let row = to_dtype(row, x.dtype());
             row.reshape([1, self.weight.shape()[0], 1, 1])
         });
         let y = x * scale + shift;
@@ -177,7 +177,7 @@ impl<B: Backend> BatchNorm<B> {
             None => y,
         };
         let y = if rectify { relu(y) } else { y };
-        if y.dtype() == dtype { y } else { y.cast(dtype) }
+        to_dtype(y, dtype)
     }
 }
 

@@ -1,5 +1,5 @@
 use burn::tensor::Tensor;
-use grove_backend::{Backend, Pool2dOptions, at_least_f32, ops};
+use grove_backend::{Backend, Pool2dOptions, at_least_f32, ops, to_dtype};
 
 /// Applies max pooling: each output is the maximum of a window.
 ///
@@ -24,6 +24,5 @@ pub fn global_average_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
 #[track_caller]
 pub fn mean_of_axis<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize) -> Tensor<B, D> {
     let dtype = x.dtype();
-    let mean = at_least_f32(x).mean_dim(axis);
-    if mean.dtype() == dtype { mean } else { mean.cast(dtype) }
+    to_dtype(at_least_f32(x).mean_dim(axis), dtype)
 }

@@ -47,7 +47,7 @@ pub use ops::use_f32_kernels_on_every_device;
 pub use ops::{
     AnyTensor, AttentionOptions, Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset, KeyRanges,
     PendingRead, PendingTokens, Pool2dOptions, Quantization, RnnActivation, SampleOptions, Sampled, Steps,
-    at_least_f32, dropout, random_bits, sample,
+    at_least_f32, dropout, random_bits, sample, to_dtype,
 };
 pub use program::Program;
 

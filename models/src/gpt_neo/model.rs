@@ -2,7 +2,7 @@
 //! (2021). Reference: transformers' `models/gpt_neo/modeling_gpt_neo.py`.
 
 use burn::tensor::{DType, Int, Tensor};
-use grove_backend::Backend;
+use grove_backend::{Backend, at_least_f32, to_dtype};
 use grove_layers::{DecoderPass, Dropout, Embedding, KvCache, LayerNorm, LayerPass, Linear, join_heads, to_heads};
 use grove_tree::{Init, Key, Tree};
 use grove_weights::{NameMap, TensorFiles};
@@ -133,12 +133,10 @@ impl<B: Backend> SelfAttention<B> for Attention<B> {
     #[track_caller]
     fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
         let dtype = x.dtype();
-        let [q, k, v] = [&self.q_proj, &self.k_proj, &self.v_proj].map(|projection| {
-            let x = to_heads(projection.forward(x.clone()), self.num_heads); // [b, num_heads, t, head_dim]
-            if dtype.size() < 4 { x.cast(DType::F32) } else { x }
-        });
+        let [q, k, v] = [&self.q_proj, &self.k_proj, &self.v_proj]
+            .map(|projection| at_least_f32(to_heads(projection.forward(x.clone()), self.num_heads))); // [b, num_heads, t, head_dim]
         let y = pass.attend_within(self.window, q, k, v, 1.0, self.attn_dropout); // [b, num_heads, t, head_dim]
-        let y = if y.dtype() == dtype { y } else { y.cast(dtype) };
+        let y = to_dtype(y, dtype);
         self.resid_dropout.forward(self.out_proj.forward(join_heads(y)), pass.key("attn"))
     }
 }

@@ -2,7 +2,7 @@
 //! successors. Reference: transformers' `models/llama/modeling_llama.py`.
 
 use burn::tensor::{DType, Int, Tensor};
-use grove_backend::{Backend, ops};
+use grove_backend::{Backend, ops, to_dtype};
 use grove_layers::{
     Activation, DecoderPass, Dropout, Embedding, KvCache, LayerPass, Linear, MaybeQuantized, QuantEmbedding,
     QuantLinear, RmsNorm, Rope, RopeAngles, RopeScaling, join_heads,
@@ -59,7 +59,7 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
     ) -> Tensor<B, 3> {
         let mut pass = DecoderPass::new(&ids, padding, cache, key);
         // Activations have the dtype of the norms, which can be wider than that of the matrices.
-        let mut x = self.embed_tokens.rows(ids).cast(self.norm.weight.dtype()); // [b, t, hidden_size]
+        let mut x = to_dtype(self.embed_tokens.rows(ids), self.norm.weight.dtype()); // [b, t, hidden_size]
         let rotation = pass.rope(&self.rope, x.dtype());
         for (i, layer) in self.layers.iter().enumerate() {
             x = layer.forward(x, &rotation, &mut pass.layer(i));

@@ -3,7 +3,7 @@
 //! References: torchvision's `models/resnet.py`, transformers' `models/resnet/modeling_resnet.py`.
 
 use burn::tensor::{Int, Tensor, TensorData};
-use grove_backend::{Backend, Conv2dOptions, Pool2dOptions};
+use grove_backend::{Backend, Conv2dOptions, Pool2dOptions, to_dtype};
 use grove_layers::{Activation, BatchNorm, BatchStats, ConvBn, Linear, global_average_pool, loss, max_pool};
 use grove_tree::{Init, Key, Tree, paths};
 use grove_weights::NameMap;
@@ -108,7 +108,7 @@ impl<B: Backend> ResNet<B> {
     /// Applies the stem and its pooling. Pixels are cast to the weights' dtype.
     #[track_caller]
     fn forward_stem(&self, pixels: Tensor<B, 4>, stats: &mut BatchStats<B>) -> Tensor<B, 4> {
-        let x = self.stem.forward_act(pixels.cast(self.stem.conv.weight.dtype()), self.activation, stats);
+        let x = self.stem.forward_act(to_dtype(pixels, self.stem.conv.weight.dtype()), self.activation, stats);
         match self.maxpool {
             Some(options) => max_pool(x, options),
             None => x,

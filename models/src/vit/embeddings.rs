@@ -1,7 +1,7 @@
 //! Embeddings of an image: its patches, the prefix tokens and the positions.
 
 use burn::tensor::Tensor;
-use grove_backend::Backend;
+use grove_backend::{Backend, to_dtype};
 use grove_layers::{Dropout, Linear};
 use grove_tree::{Array, Init, Key, Tree};
 
@@ -63,7 +63,7 @@ impl<B: Backend> VitEmbeddings<B> {
         let (rows, columns) = (h / p, w / p);
         assert!(rows > 0 && columns > 0, "an image of {h}x{w} pixels has no patch of {p}x{p}");
         // Pixels are f32, but the weights can be 16-bit.
-        let pixels = pixels.cast(self.patch_embed.weight.dtype());
+        let pixels = to_dtype(pixels, self.patch_embed.weight.dtype());
         let pixels = pixels.narrow(2, 0, rows * p).narrow(3, 0, columns * p); // [b, c, rows * p, columns * p]
         let patches = pixels.reshape([b, c, rows, p, columns, p]).permute([0, 2, 4, 1, 3, 5]); // [b, rows, columns, c, p, p]
         let x = self.patch_embed.forward(patches.reshape([b, rows * columns, c * p * p])); // [b, rows * columns, n]

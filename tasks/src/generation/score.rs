@@ -1,7 +1,7 @@
 //! Likelihood of token sequences.
 
 use burn::tensor::{DType, Tensor};
-use grove_backend::Backend;
+use grove_backend::{Backend, to_dtype};
 use grove_layers::loss::cross_entropy;
 use grove_models::{CausalLm, ModelError, Result, not_finite};
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub fn score<B: Backend>(logits: Tensor<B, 3>, ids: &[u32]) -> Result<f64> {
 /// Computes the mean negative log-likelihood of labels, given their logits `[1, count, vocab_size]`.
 fn loss_of<B: Backend>(logits: Tensor<B, 3>, labels: &[u32]) -> f64 {
     let [_, count, vocab_size] = logits.dims();
-    let logits = logits.reshape([count, vocab_size]).cast(DType::F32);
+    let logits = to_dtype(logits.reshape([count, vocab_size]), DType::F32);
     let labels = int_tensor(&[labels.to_vec()], &logits.device()).reshape([count]);
     cross_entropy(logits, labels).into_data().iter::<f64>().next().unwrap_or(f64::NAN)
 }

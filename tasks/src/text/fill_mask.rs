@@ -1,5 +1,5 @@
 use burn::tensor::{DType, Int, Tensor, TensorData, activation::softmax};
-use grove_backend::Backend;
+use grove_backend::{Backend, to_dtype};
 use serde::Serialize;
 
 use super::BatchOptions;
@@ -82,7 +82,7 @@ pub fn fill_mask<B: Backend>(
         let count = rows.len();
         let rows = Tensor::<B, 1, Int>::from_data(TensorData::new(rows, [count]), &states.device());
         let logits = model.logits(states.reshape([b * t, n]).select(0, rows)); // [masked, vocab_size]
-        let all = BatchOptions::finite(model, softmax(logits.cast(DType::F32), 1))?;
+        let all = BatchOptions::finite(model, softmax(to_dtype(logits, DType::F32), 1))?;
         let mut filled = vec![vec![]; texts.len()];
         for ((i, position), scores) in mask_positions.into_iter().zip(all.chunks(model.bert.config.vocab_size)) {
             let candidate = |id: usize| {

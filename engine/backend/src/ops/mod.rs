@@ -102,7 +102,7 @@ pub use max_pool2d::Pool2dOptions;
 pub use nll::Nll;
 pub use operation::{BatchAxis, Differentiation, Operation, Residual, Residuals};
 pub use ordering::{argsort, argsort_int, one_hot, sort, top_k};
-pub use precision::{at_least_f32, cast};
+pub use precision::{at_least_f32, cast, to_dtype};
 pub use quantized::{Dequantize, QuantizedLinear};
 pub use random::{
     RandomBits, RandomFoldIn, RandomKeyData, RandomSamples, random_bits, random_booleans, random_floats,

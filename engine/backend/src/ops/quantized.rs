@@ -5,6 +5,7 @@ use grove_kernels::{self as kernels, Quantization};
 
 use super::{
     AnyTensor, Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, apply, shapes::with_last,
+    to_dtype,
 };
 
 /// Product with the transpose of a quantized matrix, `x W^T`. Backends with a kernel do not dequantize the whole matrix.
@@ -86,7 +87,7 @@ impl Rules for Dequantize {
 /// Dequantizes the matrix, `[out, in]`, to a floating-point dtype.
 fn dequantized<B: Backend>(blocks: IntTensor<B>, format: Quantization, dtype: DType) -> Tensor<B, 2> {
     let blocks = Values::default().with(AnyTensor::Int(blocks));
-    apply(Dequantize { format }, blocks).take_tensor::<2>(0).cast(dtype)
+    to_dtype(apply(Dequantize { format }, blocks).take_tensor::<2>(0), dtype)
 }
 
 /// [`QuantizedLinear`] for tensors in host memory: rows and blocks are copied out of their tensors, and the matrix is not

@@ -6,7 +6,7 @@ use super::{
     Backend, BatchAxis, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least_f32, float,
     linear::sum_of_rows,
     operation::{run_in_f32, run_vjp_in_f32},
-    precision::cast,
+    precision::{cast, to_dtype},
     primitive,
 };
 
@@ -52,7 +52,7 @@ impl Rules for RowNorm {
         let centred = if self.centred { x - mean.clone() } else { x };
         let inverse = centred.clone().powi_scalar(2).mean_dim(1).add_scalar(self.eps).sqrt().recip(); // [rows, 1]
         // Rounded before scaling, as in LLaMA's layers.
-        let y = (centred * inverse.clone()).cast(dtype) * scale_or_shift(inputs.take_float(1));
+        let y = to_dtype(centred * inverse.clone(), dtype) * scale_or_shift(inputs.take_float(1));
         let y = match inputs.take_optional_float(2) {
             Some(bias) => y + scale_or_shift(bias),
             None => y,

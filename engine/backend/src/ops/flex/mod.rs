@@ -102,6 +102,7 @@ impl Backend for Flex {
             Operation::Conv2dFused(fused) if f32 => conv2d::fused(*fused, inputs),
             Operation::BatchNorm(norm) if f32 => batch_norm::forward(*norm, inputs),
             Operation::MaxPool2d(options) if f32 => conv2d::max_pool(*options, inputs),
+            Operation::MaxPool2d(_) if inputs.is_half() => run_in_f32(operation.clone(), inputs, needs),
             Operation::MaskedSoftmax(softmax) if f32 && rows::takes(softmax, &inputs) => {
                 rows::softmax(*softmax, inputs)
             }
@@ -136,6 +137,7 @@ impl Backend for Flex {
             Operation::Conv2d(options) if f32 => conv2d::vjp(*options, residuals, grads, wanted),
             Operation::BatchNorm(norm) if f32 => batch_norm::vjp(*norm, residuals, grads),
             Operation::MaxPool2d(options) if f32 => conv2d::max_pool_vjp(*options, residuals, grads),
+            Operation::MaxPool2d(options) if grads.is_half() => run_vjp_in_f32(*options, residuals, grads, wanted),
             Operation::MaskedSoftmax(softmax) if f32 => rows::softmax_vjp(*softmax, residuals, grads),
             Operation::RowNorm(norm) if f32 => rows::row_norm_vjp(*norm, residuals, grads, wanted),
             Operation::Nll(_) if f32 && residuals.dtype(1) == DType::I64 => rows::nll_vjp(residuals, grads),

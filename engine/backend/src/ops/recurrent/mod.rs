@@ -17,7 +17,7 @@ use burn::tensor::Tensor;
 
 use super::{
     Backend, GruReset, Operation, Outcome, Residuals, RnnActivation, Rules, Shapes, Values, Wanted, at_least_f32,
-    primitive,
+    primitive, to_dtype,
 };
 use crate::matmul;
 
@@ -66,7 +66,7 @@ fn gate<B: Backend>(gates: &Tensor<B, 2>, i: usize, n: usize) -> Tensor<B, 2> {
 pub(super) fn sum_rows<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let dtype = x.dtype();
     let sum = at_least_f32(x).sum_dim(0);
-    if sum.dtype() == dtype { sum } else { sum.cast(dtype) }
+    to_dtype(sum, dtype)
 }
 
 /// Computes the gradients of `x`, `w_ih` and the bias, if needed, from that of their product.
