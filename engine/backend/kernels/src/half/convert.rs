@@ -98,6 +98,16 @@ pub fn narrowed(format: HalfFormat, x: &[f32]) -> Vec<u16> {
     by_chunks(x.len(), PIECE, |i, out| narrow_part(format, &x[i * PIECE..][..out.len()], out))
 }
 
+/// Rounds rows to 16-bit floats, multiplies each by `factors`, and rounds again.
+///
+/// # Panics
+/// If `x` does not consist of rows of as many elements as there are factors.
+pub fn narrowed_and_scaled(format: HalfFormat, x: &[f32], factors: &[f32]) -> Vec<u16> {
+    let len = factors.len();
+    assert!(x.len().is_multiple_of(len.max(1)), "{} elements are not rows of {len}", x.len());
+    by_chunks(x.len(), len, |i, out| scale_part(format, &x[i * len..][..len], factors, out))
+}
+
 /// Rounds an f32 to bf16.
 #[inline(always)]
 fn to_bf16(x: f32) -> u16 {
@@ -139,6 +149,17 @@ vectorized! {
         match format {
             HalfFormat::F16 => out.iter_mut().zip(x).for_each(|(out, &x)| *out = to_f16(x)),
             HalfFormat::Bf16 => out.iter_mut().zip(x).for_each(|(out, &x)| *out = to_bf16(x)),
+        }
+    }
+}
+
+vectorized! {
+    /// Like [`narrowed_and_scaled`], for one row.
+    fn scale_part<_FUSED>(format: HalfFormat, x: &[f32], factors: &[f32], out: &mut [u16]) {
+        let numbers = out.iter_mut().zip(x).zip(factors);
+        match format {
+            HalfFormat::F16 => numbers.for_each(|((out, &x), factor)| *out = to_f16(F16::number(to_f16(x)) * factor)),
+            HalfFormat::Bf16 => numbers.for_each(|((out, &x), factor)| *out = to_bf16(Bf16::number(to_bf16(x)) * factor)),
         }
     }
 }
@@ -233,6 +254,18 @@ mod tests {
             widened_rows(HalfFormat::F16, &x, &[], 10).is_empty()
                 && widened_rows(HalfFormat::F16, &x, &[3], 0).is_empty()
         );
+    }
+
+    #[test]
+    fn rows_are_rounded_twice() {
+        let x = [1.003_f32, -2.0, 3.3, 0.7];
+        let factors = [1.007_f32, 3.0];
+        for format in [HalfFormat::F16, HalfFormat::Bf16] {
+            let rounded = |x: &[f32]| widened(format, &narrowed(format, x));
+            let products: Vec<f32> = rounded(&x).iter().zip(factors.iter().cycle()).map(|(x, f)| x * f).collect();
+            assert_eq!(widened(format, &narrowed_and_scaled(format, &x, &factors)), rounded(&products));
+        }
+        assert!(narrowed_and_scaled(HalfFormat::F16, &[], &[]).is_empty());
     }
 
     /// All finite numbers of a format, and the bits of each, in order.

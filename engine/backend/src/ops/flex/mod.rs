@@ -82,6 +82,9 @@ impl Backend for Flex {
             Operation::QuantizedLinear(op) if f32 && inputs.dtype(1) == DType::U8 => linear::quantized(*op, inputs),
             Operation::Dequantize(op) if inputs.dtype(0) == DType::U8 => linear::dequantize(*op, inputs),
             Operation::Rope(rope) if f32 => elementwise::rope(*rope, inputs),
+            Operation::Rope(_) | Operation::Dropout(_) | Operation::MaxPool2d(_) if inputs.is_half() => {
+                run_in_f32(operation.clone(), inputs, needs)
+            }
             Operation::SwiGlu(_) if f32 => elementwise::swiglu(inputs),
             Operation::Gelu(gelu) if f32 => elementwise::gelu(*gelu, inputs),
             Operation::Selu(_) if f32 => elementwise::map(inputs, kernels::selu_in_place, kernels::selu),
@@ -102,11 +105,13 @@ impl Backend for Flex {
             Operation::Conv2dFused(fused) if f32 => conv2d::fused(*fused, inputs),
             Operation::BatchNorm(norm) if f32 => batch_norm::forward(*norm, inputs),
             Operation::MaxPool2d(options) if f32 => conv2d::max_pool(*options, inputs),
-            Operation::MaxPool2d(_) if inputs.is_half() => run_in_f32(operation.clone(), inputs, needs),
             Operation::MaskedSoftmax(softmax) if f32 && rows::takes(softmax, &inputs) => {
                 rows::softmax(*softmax, inputs)
             }
             Operation::RowNorm(norm) if f32 => rows::row_norm(*norm, inputs),
+            Operation::RowNorm(norm) if inputs.is_half() && !norm.centred && inputs.get(2).is_none() => {
+                rows::rms_norm_of_16_bits(*norm, inputs)
+            }
             Operation::Nll(_) if f32 && inputs.dtype(1) == DType::I64 => rows::nll(inputs),
             Operation::AdamStep(_) if f32 => adam_step::forward(inputs),
             Operation::SumOfSquares(_) => sum_of_squares::sum(inputs, |x| match is_f32(&x) {
@@ -116,6 +121,12 @@ impl Backend for Flex {
             Operation::Lstm(lstm) if f32 => recurrent::lstm(lstm, inputs, needs),
             Operation::Gru(gru) if f32 => recurrent::gru(gru, inputs, needs),
             Operation::Rnn(rnn) if f32 => recurrent::rnn(rnn, inputs),
+            Operation::Lstm(_) | Operation::Gru(_) | Operation::Rnn(_) if inputs.is_half() => {
+                let dtype = inputs.dtype(0);
+                let Outcome { outputs, saved } = Self::run(operation, inputs.widened(), needs);
+                let outputs = outputs.into_floats().into_iter().map(|output| half::cast(output, dtype));
+                Outcome { outputs: Values::floats(outputs), saved }
+            }
             _ => operation.compose(inputs, needs),
         }
     }
@@ -147,9 +158,17 @@ impl Backend for Flex {
             Operation::Lstm(lstm) if f32 => recurrent::lstm_vjp(lstm, residuals, grads, wanted),
             Operation::Gru(gru) if f32 => recurrent::gru_vjp(gru, residuals, grads, wanted),
             Operation::Rnn(rnn) if f32 => recurrent::rnn_vjp(rnn, residuals, grads, wanted),
+            Operation::Lstm(_) | Operation::Gru(_) | Operation::Rnn(_) if has_half(&residuals) || has_half(&grads) => {
+                run_vjp_in_f32(operation.clone(), residuals, grads, wanted)
+            }
             _ => operation.compose_vjp(residuals, grads, wanted),
         }
     }
+}
+
+/// Returns true if any array has 16-bit elements.
+fn has_half(values: &Values<Flex>) -> bool {
+    (0..values.len()).any(|i| matches!(values.get(i), Some(AnyTensor::Float(x)) if half::format(x.dtype()).is_some()))
 }
 
 /// Writes in place if nothing else holds the array. The position is in host memory.

@@ -1,10 +1,10 @@
 //! Row operations on flex, for f32.
 
-use burn::tensor::Shape;
-use burn_flex::Flex;
+use burn::tensor::{Bytes, DType, Shape};
+use burn_flex::{Flex, FlexTensor, Layout};
 use grove_kernels as kernels;
 
-use super::{contiguous, elements, elementwise::map, map_in_place, shape, tensor};
+use super::{contiguous, elements, elementwise::map, half, map_in_place, shape, tensor};
 use crate::ops::{MaskedSoftmax, Outcome, RowNorm, Values, Wanted, embedding::sum_before};
 
 /// Returns true if the kernel supports a softmax: no window, padding or lengths, and no causal query without keys (more
@@ -46,6 +46,19 @@ pub(super) fn row_norm(norm: RowNorm, mut inputs: Values<Flex>) -> Outcome<Flex>
     let (y, stats) = kernel(norm).forward(elements(&x), elements(&weight), bias.as_ref().map(elements));
     let of_rows = Shape::from([shape[0], 2]);
     Outcome::new([tensor(y, shape), tensor(stats, of_rows)])
+}
+
+/// Norms of 16-bit rows that are rounded before they are scaled, as in LLaMA's layers.
+pub(super) fn rms_norm_of_16_bits(norm: RowNorm, mut inputs: Values<Flex>) -> Outcome<Flex> {
+    let dtype = inputs.dtype(0);
+    let format = half::format(dtype).expect("16-bit rows");
+    let weight = half::cast(inputs.take_float(1), dtype);
+    let [x, weight] = [inputs.take_float(0), weight].map(|x| contiguous(half::cast(x, DType::F32)));
+    let (y, stats) = kernel(norm).forward(elements(&x), &vec![1.0; weight.layout().num_elements()], None);
+    let y = kernels::narrowed_and_scaled(format, &y, elements(&weight));
+    let of_rows = Shape::from([shape(&x)[0], 2]);
+    let y = FlexTensor::new(Bytes::from_elems(y), Layout::contiguous(shape(&x)), dtype);
+    Outcome::new([y, tensor(stats, of_rows)])
 }
 
 pub(super) fn row_norm_vjp(
