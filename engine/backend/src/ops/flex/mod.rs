@@ -82,7 +82,7 @@ impl Backend for Flex {
             Operation::QuantizedLinear(op) if f32 && inputs.dtype(1) == DType::U8 => linear::quantized(*op, inputs),
             Operation::Dequantize(op) if inputs.dtype(0) == DType::U8 => linear::dequantize(*op, inputs),
             Operation::Rope(rope) if f32 => elementwise::rope(*rope, inputs),
-            Operation::Rope(_) | Operation::Dropout(_) | Operation::MaxPool2d(_) if inputs.is_half() => {
+            Operation::Rope(_) | Operation::MaxPool2d(_) if inputs.is_half() => {
                 run_in_f32(operation.clone(), inputs, needs)
             }
             Operation::SwiGlu(_) if f32 => elementwise::swiglu(inputs),
