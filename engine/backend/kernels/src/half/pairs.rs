@@ -146,6 +146,22 @@ mod tests {
     }
 
     #[test]
+    fn threads_do_not_matter() {
+        for (m, k, n) in [(30, 100, 3000), (700, 300, 40), (110, 2600, 70)] {
+            let a: Vec<u16> = (0..m * k).map(|i| 0x3f00 + (i * 7919 % 113) as u16).collect();
+            let b: Vec<u16> = (0..k * n).map(|i| 0xbf00 - (i * 104_729 % 97) as u16).collect();
+            let with = |threads: usize| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| product_bf16(Matrix::new(&a, m, k), Matrix::new(&b, k, n), None))
+            };
+            let one = with(1);
+            for threads in [2, 3, 8] {
+                assert!(with(threads) == one, "{m} {k} {n} on {threads} threads");
+            }
+        }
+    }
+
+    #[test]
     fn non_finite_values_propagate() {
         let a = narrowed(HalfFormat::Bf16, &[1.0; 20 * 30]);
         for (value, expected) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
