@@ -126,7 +126,7 @@ pub use values::{Outcome, Values};
 pub(crate) use functions::matmul;
 use masked_softmax::masked_softmax_vjp;
 use operation::Rules;
-pub(crate) use reshape::{flattened_first, with_more_axes};
+pub(crate) use reshape::flattened_first;
 
 fn float<B: burn::tensor::backend::Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(x))

@@ -1,8 +1,6 @@
 //! Reshapes of views, which Burn 0.21 gets wrong on GPUs.
 
-use burn::tensor::{Shape, Tensor};
-
-use crate::Backend;
+use burn::tensor::Shape;
 
 /// Returns the shape `[n]` to which a tensor must be flattened before it is reshaped; `None` if one reshape is right.
 ///
@@ -11,15 +9,4 @@ use crate::Backend;
 pub(crate) fn flattened_first(from: &Shape, to: &Shape) -> Option<Shape> {
     let is_affected = to.num_dims() > from.num_dims() && from.num_dims() > 1 && from.as_slice().last() == Some(&1);
     is_affected.then(|| [from.num_elements()].into())
-}
-
-/// Reshapes a tensor, which may be a view, to more axes.
-pub(crate) fn with_more_axes<B: Backend, const D: usize, const E: usize>(
-    x: Tensor<B, D>,
-    shape: [usize; E],
-) -> Tensor<B, E> {
-    match flattened_first(&x.shape(), &shape.into()) {
-        Some(flat) => x.reshape::<1, _>(flat).reshape(shape),
-        None => x.reshape(shape),
-    }
 }

@@ -1,5 +1,5 @@
-//! Products with matrices of 16-bit floats, which are converted when they are used: only half as much memory is read as for
-//! f32, and no copy in f32 is made.
+//! 16-bit floats: conversions; products with matrices that are converted when they are used, so that half as much memory is
+//! read as for f32 and no copy in f32 is made; and products of two matrices of bf16.
 
 mod convert;
 mod pairs;

@@ -157,8 +157,8 @@ impl PackedA<MR_AVX512> {
     /// If the rows do not form whole strips, or the target is too small.
     ///
     /// # Safety
-    /// The CPU must have AVX-512, with `PAIRS` AVX512-BF16 too, no other thread may access these rows and columns of the target, and with [`Start::There`]
-    /// they must be initialised.
+    /// The CPU must have AVX-512, and with `PAIRS` AVX512-BF16. No other thread may access these rows and columns of the
+    /// target, and with [`Start::There`] they must be initialised.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx2,fma")]
     pub unsafe fn multiply_at<const PAIRS: bool>(
@@ -186,8 +186,7 @@ impl PackedA<MR_AVX512> {
                 by_height!(pair, height, {
                     let b = |k: usize, p: usize| if p == 0 { &first[k] } else { &second[k] };
                     // SAFETY: the strip's `M` rows end before `rows[1]`, and `width` columns are left of `columns`. The
-                    // caller guarantees that no other thread accesses them.
-                    // With `PAIRS`, the CPU has AVX512-BF16.
+                    // caller guarantees that no other thread accesses them, and that the CPU has the instructions.
                     unsafe {
                         match PAIRS {
                             true => microkernel_of_pairs::<M, P>(a, b, c, stride, width, start),
@@ -254,8 +253,9 @@ macro_rules! microkernel {
             if let Start::Bias(bias) = start {
                 let bias = &bias[..bias.len().min(width)];
                 for p in 0..P {
+                    let from = bias.as_ptr().wrapping_add(p * NR);
                     // SAFETY: the mask selects only lanes within the slice.
-                    let first = unsafe { _mm512_maskz_loadu_ps(lanes(p, bias.len()), bias.as_ptr().wrapping_add(p * NR)) };
+                    let first = unsafe { _mm512_maskz_loadu_ps(lanes(p, bias.len()), from) };
                     for i in 0..M {
                         sums[i][p] = first;
                     }
@@ -278,8 +278,8 @@ macro_rules! microkernel {
             if width >= P * NR {
                 for i in 0..M {
                     for p in 0..P {
-                        // SAFETY: row `i` is less than `M`, and `(p + 1) * NR` is at most `width`, so the caller guarantees that
-                        // these elements are valid.
+                        // SAFETY: row `i` is less than `M`, and `(p + 1) * NR` is at most `width`, so the caller guarantees
+                        // that these elements are valid.
                         unsafe {
                             let c = c.add(i * stride + p * NR);
                             let sum = if add { _mm512_add_ps(_mm512_loadu_ps(c), sums[i][p]) } else { sums[i][p] };
@@ -291,8 +291,8 @@ macro_rules! microkernel {
                 for i in 0..M {
                     for p in 0..P {
                         let (c, mask) = (c.wrapping_add(i * stride + p * NR), lanes(p, width));
-                        // SAFETY: the mask selects only lanes within the row's first `width` columns, which the caller guarantees to
-                        // be valid. Masked lanes are not accessed.
+                        // SAFETY: the mask selects only lanes within the row's first `width` columns, which the caller
+                        // guarantees to be valid. Masked lanes are not accessed.
                         unsafe {
                             let before = if add { _mm512_maskz_loadu_ps(mask, c) } else { _mm512_setzero_ps() };
                             _mm512_mask_storeu_ps(c, mask, _mm512_add_ps(before, sums[i][p]));
@@ -305,8 +305,8 @@ macro_rules! microkernel {
 }
 
 microkernel! {
-    /// Computes the product of `M` rows of a strip and `P` panels, where `b(k, p)` is row `k` of panel `p`, for the first `width`
-    /// columns of `c`.
+    /// Computes the product of `M` rows of a strip and `P` panels, where `b(k, p)` is row `k` of panel `p`, for the first
+    /// `width` columns of `c`.
     ///
     /// # Safety
     /// The CPU must have AVX-512. `c` must point to `M` rows, `stride` apart, with as many columns as the panels but at most

@@ -1,4 +1,4 @@
-//! 16-bit floats: casts, and operations that compute in f32.
+//! Casts of 16-bit floats.
 
 use burn::tensor::{Bytes, DType, TensorMetadata, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor};

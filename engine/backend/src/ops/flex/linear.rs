@@ -1,5 +1,5 @@
-//! Linear layers on flex, for f32 inputs. The accumulators of the product start with the bias. 16-bit and quantized weights
-//! are unpacked panel by panel.
+//! Linear layers on flex. The accumulators of the product start with the bias. Inputs of bf16 are multiplied in pairs where
+//! the CPU does so, and other 16-bit inputs in f32. With f32 inputs, 16-bit and quantized weights are unpacked panel by panel.
 
 use burn::tensor::{DType, Shape, TensorMetadata, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor};

@@ -13,9 +13,9 @@ use super::{matmul::must_stay_f32, register::Lazy};
 use crate::{
     Backend, Conv2dOptions,
     ops::{
-        at_least_f32, float, matmul,
+        at_least_f32, flattened_first, float, matmul,
         precision::{cast, is_half},
-        primitive, with_more_axes,
+        primitive,
     },
 };
 
@@ -62,6 +62,14 @@ impl Conv {
     /// Returns true if the im2col rows are the pixels themselves.
     fn is_pointwise(&self) -> bool {
         self.options == Conv2dOptions::default() && self.kernel == [1, 1]
+    }
+}
+
+/// Reshapes a tensor, which may be a view, to more axes.
+fn with_more_axes<B: Backend, const D: usize, const E: usize>(x: Tensor<B, D>, shape: [usize; E]) -> Tensor<B, E> {
+    match flattened_first(&x.shape(), &shape.into()) {
+        Some(flat) => x.reshape::<1, _>(flat).reshape(shape),
+        None => x.reshape(shape),
     }
 }
 
