@@ -1,5 +1,6 @@
 //! Matrix products on slices.
 
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod avx512;
 mod bands;
 #[cfg(target_arch = "x86_64")]
@@ -9,6 +10,7 @@ mod element;
 mod gemv;
 mod microkernel;
 mod pack;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod packed_a;
 mod packed_b;
 mod panel_rows;

@@ -1,7 +1,9 @@
 //! Fills vectors with the items of a random stream, in blocks: with vector instructions if the CPU has them, and on the
 //! kernels' threads for long vectors.
 
-use crate::{CpuCapability, for_chunks, threefry};
+#[cfg(target_arch = "x86_64")]
+use crate::CpuCapability;
+use crate::{for_chunks, threefry};
 
 /// A sequence of random items, each a function of its index only.
 ///
