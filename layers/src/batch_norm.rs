@@ -135,7 +135,6 @@ impl<B: Backend> BatchNorm<B> {
         ranks: &Communicator,
     ) -> (Tensor<B, 4>, Self) {
         let (dtype, x) = (x.dtype(), at_least_f32(x));
-        let of_x = |x: Tensor<B, 1>, dtype| to_dtype(x, dtype);
         let ([b, c, h, w], wide) = (x.dims(), x.dtype());
         let all_reduce = |x: Tensor<B, 1>| ops::all_reduce_wide(x, "batch statistics", ranks);
         let own = Tensor::from_data(TensorData::from([(b * h * w) as f32]), (&x.device(), wide));
@@ -150,8 +149,8 @@ impl<B: Backend> BatchNorm<B> {
         let mean = sums(x.clone());
         let centred = x - mean.clone().reshape([1, c, 1, 1]);
         let variance = sums(centred.clone().powi_scalar(2));
-        let scale = of_x(self.weight.val(), wide) / variance.clone().add_scalar(self.eps).sqrt();
-        let y = centred * scale.reshape([1, c, 1, 1]) + of_x(self.bias.val(), wide).reshape([1, c, 1, 1]);
+        let scale = to_dtype(self.weight.val(), wide) / variance.clone().add_scalar(self.eps).sqrt();
+        let y = centred * scale.reshape([1, c, 1, 1]) + to_dtype(self.bias.val(), wide).reshape([1, c, 1, 1]);
         let y = match residual {
             Some(residual) => y + at_least_f32(residual),
             None => y,

@@ -1,5 +1,5 @@
 use burn::tensor::{DType, FloatDType, Tensor};
-use grove_backend::Backend;
+use grove_backend::{Backend, to_dtype};
 use grove_tree::{Array, Tree};
 
 use crate::{
@@ -99,7 +99,7 @@ impl<B: Backend> From<Tensor<B, 1>> for Scalar<B> {
 
 /// Casts a value `[1]` to the dtype of a tensor `[n]`: a tree may have f32 and f64 leaves.
 fn like<B: Backend>(number: Tensor<B, 1>, x: &Tensor<B, 1>) -> Tensor<B, 1> {
-    if number.dtype() == x.dtype() { number } else { number.cast(x.dtype()) }
+    to_dtype(number, x.dtype())
 }
 
 /// Multiplies `[n]` by a value `[1]` of any dtype.

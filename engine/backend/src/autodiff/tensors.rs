@@ -2,7 +2,6 @@
 
 use ::burn::tensor::{
     BoolDType, Device, Distribution, FloatDType, IndexingUpdateOp, IntDType, Scalar, Shape, Slice, TensorData,
-    TensorMetadata,
     backend::ExecutionError,
     ops::{BoolTensorOps, FloatTensorOps, IntTensorOps},
 };
@@ -12,7 +11,7 @@ use std::future::Future;
 use super::{Autodiff, Bool, Burn, Float, Int, captured, rules};
 use crate::{
     Backend,
-    ops::{flattened_first, int_division},
+    ops::{int_division, reshape},
 };
 
 impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> {
@@ -292,10 +291,7 @@ impl<B: Backend, C: CheckpointStrategy> IntTensorOps<Self> for Autodiff<B, C> {
     }
 
     fn int_reshape(tensor: Int<B>, shape: Shape) -> Int<B> {
-        match flattened_first(&tensor.shape(), &shape) {
-            Some(flat) => B::int_reshape(B::int_reshape(tensor, flat), shape),
-            None => B::int_reshape(tensor, shape),
-        }
+        reshape(tensor, shape, B::int_reshape)
     }
 
     fn int_remainder_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B> {
@@ -336,10 +332,7 @@ impl<B: Backend, C: CheckpointStrategy> BoolTensorOps<Self> for Autodiff<B, C> {
     }
 
     fn bool_reshape(tensor: Bool<B>, shape: Shape) -> Bool<B> {
-        match flattened_first(&tensor.shape(), &shape) {
-            Some(flat) => B::bool_reshape(B::bool_reshape(tensor, flat), shape),
-            None => B::bool_reshape(tensor, shape),
-        }
+        reshape(tensor, shape, B::bool_reshape)
     }
 
     fn bool_into_float(tensor: Bool<B>, out_dtype: FloatDType) -> Float<B> {

@@ -4,7 +4,7 @@ use burn::tensor::{
     ops::{BoolTensor, FloatTensor, IntTensor},
 };
 
-use super::{Chunk, Values, apply, flattened_first, float, part_of_axis, precision::cast};
+use super::{Chunk, Values, apply, float, part_of_axis, precision::cast, reshape};
 
 /// A tensor of any kind and rank, as held by operations and leaves of trees.
 ///
@@ -126,11 +126,12 @@ impl<B: Backend> AnyTensor<B> {
             // Burn 0.21 interprets a size of 0 as "unchanged".
             return self.zeros(shape);
         }
-        let x = match flattened_first(&self.shape(), &shape) {
-            Some(flat) => self.reshape(flat),
-            None => self,
-        };
-        by_kind!(x, x => B::float_reshape(x, shape), B::int_reshape(x, shape), B::bool_reshape(x, shape))
+        by_kind!(
+            self,
+            x => reshape(x, shape, B::float_reshape),
+            reshape(x, shape, B::int_reshape),
+            reshape(x, shape, B::bool_reshape)
+        )
     }
 
     /// Permutes the axes.

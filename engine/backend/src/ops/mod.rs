@@ -126,7 +126,7 @@ pub use values::{Outcome, Values};
 pub(crate) use functions::matmul;
 use masked_softmax::masked_softmax_vjp;
 use operation::Rules;
-pub(crate) use reshape::flattened_first;
+pub(crate) use reshape::{flattened_first, reshape};
 
 fn float<B: burn::tensor::backend::Backend, const D: usize>(x: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(x))

@@ -1,6 +1,14 @@
 //! Reshapes of views, which Burn 0.21 gets wrong on GPUs.
 
-use burn::tensor::Shape;
+use burn::tensor::{Shape, TensorMetadata};
+
+/// Reshapes a tensor by a backend's method, in two steps if one [would be wrong](flattened_first).
+pub(crate) fn reshape<T: TensorMetadata>(x: T, shape: Shape, method: impl Fn(T, Shape) -> T) -> T {
+    match flattened_first(&x.shape(), &shape) {
+        Some(flat) => method(method(x, flat), shape),
+        None => method(x, shape),
+    }
+}
 
 /// Returns the shape `[n]` to which a tensor must be flattened before it is reshaped; `None` if one reshape is right.
 ///

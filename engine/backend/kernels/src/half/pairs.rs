@@ -20,54 +20,44 @@ pub fn product_bf16(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>
     if a.rows <= GEMV_ROWS || a.columns == 0 || b.columns == 0 || !multiplies_bf16() {
         return None;
     }
-    let (a, b) = (Pairs::along_columns(a), Pairs::along_columns(b.transpose()));
-    Some(pair_product(a.matrix(), b.matrix().transpose(), bias))
+    // The summed axis is that of the columns, so `b` is joined as its transpose.
+    let b = b.transpose();
+    let [a_pairs, b_pairs] = [a, b].map(pairs);
+    let [a, b] = [(a, &a_pairs), (b, &b_pairs)].map(|(of, (data, stride))| {
+        let Matrix { rows, columns, transposed, .. } = of;
+        Matrix { data, rows, columns: columns.div_ceil(2), stride: *stride, transposed }
+    });
+    Some(pair_product(a, b.transpose(), bias))
 }
 
-/// A matrix of bf16 whose elements are read as pairs.
-struct Pairs<'a> {
-    data: Cow<'a, [f32]>,
-    rows: usize,
-    /// Number of pairs of a row.
-    columns: usize,
-    stride: usize,
-    transposed: bool,
-}
-
-impl<'a> Pairs<'a> {
-    /// Joins columns `2 j` and `2 j + 1` as column `j`. A missing last column is 0.
-    fn along_columns(m: Matrix<'a, u16>) -> Self {
-        let Matrix { data, rows, stride, transposed, .. } = m;
-        let columns = m.columns.div_ceil(2);
-        if transposed {
-            // The columns lie side by side in memory.
-            let joined = by_chunks(columns * rows, rows, |j, out| {
-                let column = |j: usize| data.get(j * stride..j * stride + rows).filter(|_| j < m.columns);
-                join(column(2 * j).unwrap_or_default(), column(2 * j + 1).unwrap_or_default(), out);
-            });
-            return Self { data: Cow::Owned(joined), rows, columns, stride: rows, transposed };
-        }
-        if m.columns.is_multiple_of(2) && stride.is_multiple_of(2) {
-            // SAFETY: every pair of u16 is a valid f32.
-            let (before, pairs, _) = unsafe { data[..data.len() / 2 * 2].align_to::<f32>() };
-            if before.is_empty() {
-                return Self { data: Cow::Borrowed(pairs), rows, columns, stride: stride / 2, transposed };
-            }
-        }
-        let copied = by_chunks(rows * columns, columns, |i, out| {
-            let row = &data[i * stride..][..m.columns];
-            let (pairs, rest) = row.as_chunks::<2>();
-            for (out, &pair) in out.iter_mut().zip(pairs.iter().chain(&rest.first().map(|&last| [last, 0]))) {
-                *out = joined(pair);
-            }
+/// Joins columns `2 j` and `2 j + 1` as column `j`; a missing last column is 0. Returns the elements and the distance from one
+/// row in memory to the next.
+fn pairs(m: Matrix<'_, u16>) -> (Cow<'_, [f32]>, usize) {
+    let Matrix { data, rows, stride, .. } = m;
+    let columns = m.columns.div_ceil(2);
+    if m.transposed {
+        // The columns lie side by side in memory.
+        let joined = by_chunks(columns * rows, rows, |j, out| {
+            let column = |j: usize| data.get(j * stride..j * stride + rows).filter(|_| j < m.columns);
+            join(column(2 * j).unwrap_or_default(), column(2 * j + 1).unwrap_or_default(), out);
         });
-        Self { data: Cow::Owned(copied), rows, columns, stride: columns, transposed }
+        return (Cow::Owned(joined), rows);
     }
-
-    fn matrix(&self) -> Matrix<'_> {
-        let Self { rows, columns, stride, transposed, .. } = *self;
-        Matrix { data: &self.data, rows, columns, stride, transposed }
+    if m.columns.is_multiple_of(2) && stride.is_multiple_of(2) {
+        // SAFETY: every pair of u16 is a valid f32.
+        let (before, pairs, _) = unsafe { data[..data.len() / 2 * 2].align_to::<f32>() };
+        if before.is_empty() {
+            return (Cow::Borrowed(pairs), stride / 2);
+        }
     }
+    let copied = by_chunks(rows * columns, columns, |i, out| {
+        let row = &data[i * stride..][..m.columns];
+        let (pairs, rest) = row.as_chunks::<2>();
+        for (out, &pair) in out.iter_mut().zip(pairs.iter().chain(&rest.first().map(|&last| [last, 0]))) {
+            *out = joined(pair);
+        }
+    });
+    (Cow::Owned(copied), columns)
 }
 
 /// Returns a pair, the first number in the lower bits.

@@ -106,7 +106,7 @@ fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, shape: Shape) -> 
 /// Returns true for a 16-bit weight with f32 inputs.
 pub(super) fn has_half_weight(inputs: &Values<Flex>) -> bool {
     let bias = || matches!(inputs.get(2), Some(AnyTensor::Float(bias)) if !is_f32(bias));
-    matches!(inputs.dtype(1), DType::F16 | DType::BF16) && is_f32(inputs.float(0)) && !bias()
+    half::format(inputs.dtype(1)).is_some() && is_f32(inputs.float(0)) && !bias()
 }
 
 /// Multiplies in bf16, or in f32, and rounds the result to the 16-bit dtype of the input.
