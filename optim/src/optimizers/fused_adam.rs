@@ -1,4 +1,4 @@
-use burn::tensor::{DType, FloatDType, Tensor};
+use burn::tensor::{FloatDType, Tensor};
 use grove_backend::{AnyTensor, Backend, ops};
 use grove_tree::{AnyArray, Filter, Path, Tree};
 
@@ -57,14 +57,15 @@ impl<B: Backend> Fused<'_, B> {
         let step = |(wide, decays): (FloatDType, bool), rows: Vec<[AnyArray<B>; 4]>| {
             let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();
             let numbers = Scalar::Array(numbers).array(&steps.device(), wide);
-            // Gradients become absent leaves. Of the old parameters, only the dtype is needed.
-            let kinds: Vec<_> = rows.iter().map(|[p, g, ..]| (g.clone().into_absent(), p.dtype())).collect();
-            let rows = rows.into_iter().map(|row| row.map(|leaf| float(leaf.cast_float(wide)))).collect();
-            let after = |((absent, dtype), new): ((AnyArray<B>, DType), [AnyTensor<B>; 3])| {
+            // Gradients become absent leaves.
+            let absent: Vec<_> = rows.iter().map(|[_, g, ..]| g.clone().into_absent()).collect();
+            let rows =
+                rows.into_iter().map(|[p, g, mu, nu]| [p, g, mu.cast_float(wide), nu.cast_float(wide)].map(float));
+            let after = |(absent, new): (AnyArray<B>, [AnyTensor<B>; 3])| {
                 let [p, mu, nu] = new.map(AnyArray::present);
-                [absent, p.cast_float(dtype.into()), mu, nu]
+                [absent, p, mu, nu]
             };
-            kinds.into_iter().zip(ops::adam_step(rows, numbers)).map(after).collect()
+            absent.into_iter().zip(ops::adam_step(rows.collect(), numbers)).map(after).collect()
         };
         let [_, params, mu, nu] = all_at_once([updates, params, state.mu, state.nu], take, |rows| by_kind(rows, step));
         end_step(&params);

@@ -1,6 +1,12 @@
 use rayon::prelude::*;
 
-use crate::dispatch::{TASK, vectorized};
+use crate::{
+    dispatch::{TASK, vectorized},
+    half::{HalfFormat, narrow_part, widen_part},
+};
+
+/// Number of elements that are converted from 16 bits at a time. They stay in the first-level cache.
+const PART: usize = 1024;
 
 /// Hyperparameters and bias corrections of an AdamW step (Loshchilov and Hutter, 2019), shared by all elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,6 +40,59 @@ impl AdamStep {
             .zip(mu.par_chunks_mut(TASK).zip(nu.par_chunks_mut(TASK)))
             .for_each(|((params, grads), (mu, nu))| step(*self, params, grads, mu, nu));
     }
+
+    /// Like [`apply`](Self::apply), for parameters of 16 bits: computes in f32 and rounds the new parameters once.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    pub fn apply_to_16_bits(
+        &self,
+        format: HalfFormat,
+        params: &mut [u16],
+        grads: Gradients<'_>,
+        mu: &mut [f32],
+        nu: &mut [f32],
+    ) {
+        let len = params.len();
+        assert!(grads.len() == len && mu.len() == len && nu.len() == len, "slices of different lengths");
+        let tasks = params.par_chunks_mut(TASK).zip(mu.par_chunks_mut(TASK)).zip(nu.par_chunks_mut(TASK));
+        tasks.enumerate().for_each(|(task, ((params, mu), nu))| {
+            let (mut wide_params, mut wide_grads) = ([0.0; PART], [0.0; PART]);
+            let parts = params.chunks_mut(PART).zip(mu.chunks_mut(PART)).zip(nu.chunks_mut(PART));
+            for (part, ((params, mu), nu)) in parts.enumerate() {
+                let (start, len) = (task * TASK + part * PART, params.len());
+                let (wide_params, wide_grads) = (&mut wide_params[..len], &mut wide_grads[..len]);
+                widen_part(format, params, wide_params);
+                let grads = match grads {
+                    Gradients::F32(grads) => &grads[start..][..len],
+                    Gradients::Half(format, grads) => {
+                        widen_part(format, &grads[start..][..len], wide_grads);
+                        wide_grads
+                    }
+                };
+                step(*self, wide_params, grads, mu, nu);
+                narrow_part(format, wide_params, params);
+            }
+        });
+    }
+}
+
+/// Gradient of parameters of 16 bits.
+#[derive(Clone, Copy, Debug)]
+pub enum Gradients<'a> {
+    /// In f32.
+    F32(&'a [f32]),
+    /// In 16 bits.
+    Half(HalfFormat, &'a [u16]),
+}
+
+impl Gradients<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::F32(grads) => grads.len(),
+            Self::Half(_, grads) => grads.len(),
+        }
+    }
 }
 
 vectorized! {
@@ -66,6 +125,7 @@ vectorized! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::half::{narrowed, widened};
 
     #[test]
     fn steps_match_the_formula() {
@@ -91,6 +151,39 @@ mod tests {
                 let update = (m / 0.19) / ((v / 0.001_999 + 1e-6).sqrt() + 1e-8) + 0.1 * p0;
                 let close = |x: f32, exact: f64| (f64::from(x) - exact).abs() <= 1e-6 * (0.1 + exact.abs());
                 assert!(close(mu[i], m) && close(nu[i], v) && close(p[i], p0 - 0.01 * update), "{i} of {len}");
+            }
+        }
+    }
+
+    /// Parameters of 16 bits get the rounded results of f32, with gradients of either.
+    #[test]
+    fn steps_of_16_bits() {
+        let adam = AdamStep {
+            b1: [0.9, 0.1],
+            b2: [0.999, 0.001],
+            eps: 1e-8,
+            eps_root: 0.0,
+            correction: [0.1, 0.001],
+            rate: 0.02,
+            decay: 0.1,
+        };
+        for (format, len) in
+            [(HalfFormat::F16, 1), (HalfFormat::F16, PART + 1), (HalfFormat::Bf16, TASK + 3 * PART + 7)]
+        {
+            let numbers =
+                |step: usize| -> Vec<f32> { (0..len).map(|i| ((i * step) % 97) as f32 / 50.0 - 0.9).collect() };
+            let [params, grads] = [7, 13].map(|step| narrowed(format, &numbers(step)));
+            let moments = || (numbers(29), numbers(31).iter().map(|nu| nu.abs()).collect::<Vec<_>>());
+            let (mut expected, wide_grads) = (widened(format, &params), widened(format, &grads));
+            let (mut expected_mu, mut expected_nu) = moments();
+            adam.apply(&mut expected, &wide_grads, &mut expected_mu, &mut expected_nu);
+            for grads in [Gradients::Half(format, &grads), Gradients::F32(&wide_grads)] {
+                let (mut params, (mut mu, mut nu)) = (params.clone(), moments());
+                adam.apply_to_16_bits(format, &mut params, grads, &mut mu, &mut nu);
+                assert!(
+                    params == narrowed(format, &expected) && mu == expected_mu && nu == expected_nu,
+                    "{format:?} {len}"
+                );
             }
         }
     }

@@ -37,7 +37,7 @@ mod silu;
 mod softmax;
 pub mod threefry;
 
-pub use adam::{AdamStep, sum_of_squares};
+pub use adam::{AdamStep, Gradients, sum_of_squares};
 pub use attention::{Attention, Heads, Hidden};
 pub use batch_norm::BatchNorm;
 pub use conv::{Conv2d, Epilogue, conv2d, conv2d_backward_input, conv2d_backward_weight};

@@ -1,16 +1,19 @@
 //! The AdamW update.
 
-use burn::tensor::{Shape, TensorMetadata, ops::FloatTensor};
+use burn::tensor::{DType, Shape, TensorMetadata, ops::FloatTensor};
 
-use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values, flat, float, primitive};
+use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values, cast, flat, float, primitive};
 
 /// One step of AdamW (Loshchilov and Hutter, 2019) for any number of leaves. Returns the updated parameters and moments.
 ///
 /// # Shapes
-/// - inputs: for each leaf the parameters, gradient, first and second moment, all f32 and of one shape; after all leaves
+/// - inputs: for each leaf the parameters, gradient, first and second moment, all of one shape; after all leaves
 ///   the hyperparameters `[10]`, f32: `b1`, `1 - b1`, `b2`, `1 - b2`, `eps` (added to the square root), `eps_root` (added
 ///   under the square root), the bias corrections of the first and second moment, the learning rate, the weight decay
 /// - outputs: for each leaf the parameters, first and second moment
+///
+/// The moments and the hyperparameters have one dtype, f32 or f64, in which the step is computed. Parameters and gradient may
+/// have 16 bits; the new parameters are then rounded to the dtype of the old ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AdamStep;
 
@@ -29,8 +32,25 @@ impl Rules for AdamStep {
 
     fn compose<B: Backend>(&self, inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let (leaves, hyperparameters) = leaves_of(inputs);
-        Outcome::new(leaves.into_iter().flat_map(|leaf| step::<B>(leaf, hyperparameters.clone())))
+        let step = |leaves: Vec<[FloatTensor<B>; 4]>| {
+            leaves.into_iter().map(|leaf| step::<B>(leaf, hyperparameters.clone())).collect()
+        };
+        Outcome::new(with_dtype_of_moments::<B>(leaves, step))
     }
+}
+
+/// Casts the parameters and gradients of leaves to the dtype of their moments, computes a step, and casts the new parameters back.
+pub(super) fn with_dtype_of_moments<B: Backend>(
+    leaves: Vec<[FloatTensor<B>; 4]>,
+    step: impl FnOnce(Vec<[FloatTensor<B>; 4]>) -> Vec<[FloatTensor<B>; 3]>,
+) -> impl Iterator<Item = FloatTensor<B>> {
+    let dtypes: Vec<DType> = leaves.iter().map(|[p, ..]| p.dtype()).collect();
+    let widened = leaves.into_iter().map(|[p, g, mu, nu]| {
+        let dtype = mu.dtype();
+        [cast::<B>(p, dtype), cast::<B>(g, dtype), mu, nu]
+    });
+    let new = step(widened.collect()).into_iter().zip(dtypes);
+    new.flat_map(|([p, mu, nu], dtype)| [cast::<B>(p, dtype), mu, nu])
 }
 
 /// Splits the inputs into those of each leaf and the hyperparameters.

@@ -186,6 +186,35 @@ fn adam<B: Backend>(device: B::Device) {
     assert_eq!(values(x), [0.5]);
 }
 
+/// Parameters of 16 bits get the rounded results of f32, whatever the dtype of their gradient.
+fn adam_of_16_bits<B: Backend>(device: B::Device) {
+    let hyperparameters =
+        || Tensor::<B, 1>::from_floats([0.9f32, 0.1, 0.999, 0.001, 1e-8, 0.0, 0.1, 0.001, 0.01, 0.05], &device);
+    for dtype in [DType::F16, DType::BF16].into_iter().filter(|dtype| B::computes_in(&device, *dtype)) {
+        for (of_params, of_grads) in [(dtype, dtype), (dtype, DType::F32), (DType::F32, dtype)] {
+            let trees: Vec<_> = (0..4).map(|i| matrices::<B>(50 + i, &device)).collect();
+            // The second leaf is a view of a part of a larger tensor, and its operands are not contiguous.
+            let row = |i: usize| {
+                let [p, g, mu, nu] = [0, 1, 2, 3].map(|j| trees[j][i].clone());
+                let row = [p.cast(of_params), g.cast(of_grads), mu, nu.abs()];
+                if i == 1 { row.map(|x| x.narrow(0, 3, 20).swap_dims(0, 1)) } else { row }
+            };
+            let wide = |row: [Tensor<B, 2>; 4]| row.map(|x| AnyTensor::from(x.cast(DType::F32)));
+            let expected = ops::adam_step((0..trees[0].len()).map(|i| wide(row(i))).collect(), hyperparameters());
+            let held: Vec<_> = (0..trees[0].len()).map(row).collect();
+            let before: Vec<_> = held.iter().map(|row| row.clone().map(values)).collect();
+            let input = held.iter().map(|row| row.clone().map(AnyTensor::from)).collect();
+            for (found, expected) in ops::adam_step(input, hyperparameters()).into_iter().zip(expected) {
+                assert_eq!(found.each_ref().map(AnyTensor::dtype), [of_params, DType::F32, DType::F32]);
+                let [p, mu, nu] = expected.map(float::<B, 2>);
+                let expected = [ops::to_dtype(p, of_params), mu, nu].map(values);
+                assert!(found.map(|x| values(float::<B, 2>(x))) == expected, "{of_params:?}, {of_grads:?}");
+            }
+            assert!(held.into_iter().map(|row| row.map(values)).eq(before), "shared operands have changed");
+        }
+    }
+}
+
 /// Parts with arbitrary strides, like the gradients of queries, keys and values.
 fn joining<B: Backend>(device: B::Device) {
     for (count, axis, [a, b, c, d]) in
@@ -205,4 +234,12 @@ fn joining<B: Backend>(device: B::Device) {
     }
 }
 
-on_each_backend!(squared_norm, scaling, scaling_of_16_bits, scaling_of_one_tensor_twice, adam, joining);
+on_each_backend!(
+    squared_norm,
+    scaling,
+    scaling_of_16_bits,
+    scaling_of_one_tensor_twice,
+    adam,
+    adam_of_16_bits,
+    joining
+);

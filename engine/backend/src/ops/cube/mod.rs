@@ -42,7 +42,7 @@ use burn_cubecl::CubeRuntime;
 
 use super::{
     AnyTensor, Backend, GruReset, Operation, Outcome, PendingRead, SampleOptions, SampledPrimitives, Values, Wanted,
-    adam_step::leaves_of,
+    adam_step::{leaves_of, with_dtype_of_moments},
     embedding::sum_before,
     linear::{self, by_rows},
     primitive,
@@ -147,7 +147,8 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
         }
         Operation::AdamStep(_) if inputs.dtype(inputs.len() - 1) == DType::F32 => {
             let (leaves, hyperparameters) = leaves_of(inputs);
-            Outcome::new(leaves::adam_steps(leaves, hyperparameters).into_iter().flatten())
+            let step = |leaves| leaves::adam_steps(leaves, hyperparameters);
+            Outcome::new(with_dtype_of_moments::<B>(leaves, step))
         }
         Operation::SumOfSquares(_) if !has_f64(&inputs) => {
             let device = B::float_device(inputs.float(0));

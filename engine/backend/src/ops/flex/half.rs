@@ -1,11 +1,11 @@
 //! Casts of 16-bit floats.
 
 use burn::tensor::{Bytes, DType, TensorMetadata, ops::FloatTensorOps};
-use burn_flex::{Flex, FlexTensor};
+use burn_flex::{Flex, FlexTensor, Layout};
 use grove_kernels::{self as kernels, HalfFormat};
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
-use super::tensor;
+use super::{contiguous, tensor};
 
 /// Returns the format of a 16-bit dtype.
 pub(super) fn format(dtype: DType) -> Option<HalfFormat> {
@@ -22,6 +22,29 @@ pub(super) fn bits(x: &FlexTensor) -> &[u16] {
         DType::F16 => x.storage::<f16>().reinterpret_cast(),
         _ => x.storage::<bf16>().reinterpret_cast(),
     }
+}
+
+/// Returns the elements of a contiguous tensor of 16-bit floats.
+pub(super) fn elements(x: &FlexTensor) -> &[u16] {
+    let elements = match x.dtype() {
+        DType::F16 => x.as_slice::<f16>().map(HalfFloatSliceExt::reinterpret_cast),
+        _ => x.as_slice::<bf16>().map(HalfFloatSliceExt::reinterpret_cast),
+    };
+    elements.expect("a contiguous tensor of 16-bit floats")
+}
+
+/// Modifies the elements of a tensor of 16-bit floats in place, or in a copy if the tensor is shared or not contiguous.
+pub(super) fn map_in_place(x: FlexTensor, f: impl FnOnce(&mut [u16])) -> FlexTensor {
+    let mut x = contiguous(x);
+    if x.bytes().len() > size_of_val(elements(&x)) {
+        let part = Bytes::from_elems(elements(&x).to_vec());
+        x = FlexTensor::new(part, Layout::contiguous(x.shape()), x.dtype());
+    }
+    match x.dtype() {
+        DType::F16 => f(x.storage_mut::<f16>().reinterpret_cast_mut()),
+        _ => f(x.storage_mut::<bf16>().reinterpret_cast_mut()),
+    }
+    x
 }
 
 /// Returns where the rows of a view's last axis start, and their length; `None` if a row is not contiguous.

@@ -114,7 +114,7 @@ impl Backend for Flex {
                 rows::rms_norm_of_16_bits(*norm, inputs)
             }
             Operation::Nll(_) if f32 && inputs.dtype(1) == DType::I64 => rows::nll(inputs),
-            Operation::AdamStep(_) if f32 => adam_step::forward(inputs),
+            Operation::AdamStep(_) if inputs.dtype(inputs.len() - 1) == DType::F32 => adam_step::forward(inputs),
             Operation::SumOfSquares(_) => sum_of_squares::sum(inputs, |x| match is_f32(&x) {
                 true => tensor(vec![kernels::sum_of_squares(elements(&contiguous(x)))], Shape::from([1])),
                 false => sum_of_squares::sum_of_one::<Self>(x),
