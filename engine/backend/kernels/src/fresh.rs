@@ -28,15 +28,37 @@ pub(crate) fn by_chunks_with<V: Copy + Default + Send, T: Send>(
     others: impl IndexedParallelIterator<Item = T>,
     change: impl Fn(usize, &mut [V], T) + Sync + Send,
 ) -> Vec<V> {
-    let mut values = Vec::with_capacity(len);
+    let mut values = Vec::new();
+    extend_with(&mut values, len, chunk, others, change);
+    values
+}
+
+/// Like [`by_chunks`], at the end of a vector.
+pub(crate) fn extend_by_chunks<V: Copy + Default + Send>(
+    values: &mut Vec<V>,
+    len: usize,
+    chunk: usize,
+    change: impl Fn(usize, &mut [V]) + Sync + Send,
+) {
+    let chunks = len.div_ceil(chunk.max(1));
+    extend_with(values, len, chunk, repeat_n((), chunks), |i, values, ()| change(i, values));
+}
+
+fn extend_with<V: Copy + Default + Send, T: Send>(
+    values: &mut Vec<V>,
+    len: usize,
+    chunk: usize,
+    others: impl IndexedParallelIterator<Item = T>,
+    change: impl Fn(usize, &mut [V], T) + Sync + Send,
+) {
+    values.reserve_exact(len);
     let chunks = values.spare_capacity_mut()[..len].par_chunks_mut(chunk.max(1));
     assert_eq!(chunks.len(), others.len(), "the number of items differs from the number of chunks");
     let chunks = chunks.zip(others).enumerate().with_min_len(TASK / chunk.max(1));
     chunks.for_each(|(i, (places, other))| change(i, zeroed(places), other));
-    // SAFETY: the chunks cover the first `len` elements, the assertion above shows that each chunk has an item, and `zeroed`
-    // initialised each chunk.
-    unsafe { values.set_len(len) };
-    values
+    // SAFETY: the chunks cover the first `len` elements of the spare capacity, the assertion above shows that each chunk has an
+    // item, and `zeroed` initialised each chunk.
+    unsafe { values.set_len(values.len() + len) };
 }
 
 /// Fills uninitialised memory with zeros.

@@ -40,7 +40,10 @@ pub mod threefry;
 pub use adam::{AdamStep, Gradients, sum_of_squares};
 pub use attention::{Attention, Heads, Hidden};
 pub use batch_norm::BatchNorm;
-pub use conv::{Conv2d, Epilogue, conv2d, conv2d_backward_input, conv2d_backward_weight};
+pub use conv::{
+    Conv2d, Epilogue, conv2d, conv2d_backward_input, conv2d_backward_input_bf16, conv2d_backward_weight,
+    conv2d_backward_weight_bf16, conv2d_half,
+};
 pub use determinism::{deterministic, set_deterministic};
 pub use dispatch::{CpuCapability, as_worker, for_chunks, in_pool};
 pub use dropout::{Dropout, random_bits};

@@ -42,6 +42,7 @@ impl<'a> Finish<'a> {
 }
 
 vectorized! {
+    /// Writes the results from the sums `y`; see [`Finish::apply`].
     fn finish<_FUSED>(
         y: &[f32], lines: [usize; 2], factors: Option<(f32, f32)>, residual: Option<&[f32]>, relu: bool, out: &mut [f32],
     ) {

@@ -6,6 +6,7 @@ mod correlation;
 mod direct;
 mod finish;
 mod geometry;
+mod half;
 mod in_place;
 mod input;
 mod pack;
@@ -21,6 +22,7 @@ mod winograd;
 use correlation::Correlation;
 use finish::Finish;
 use geometry::Im2colGeometry;
+pub use half::{conv2d_backward_input_bf16, conv2d_backward_weight_bf16, conv2d_half};
 pub use input::conv2d_backward_input;
 pub use weight::conv2d_backward_weight;
 
@@ -51,15 +53,27 @@ pub struct Conv2d {
 
 /// Epilogue of a convolution, applied to each output: `relu(scale * y + shift + residual)`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Epilogue<'a> {
+pub struct Epilogue<'a, T = f32> {
     /// Scale of each channel.
     pub scale: Option<&'a [f32]>,
     /// Shift of each channel.
     pub shift: Option<&'a [f32]>,
     /// Residual, added elementwise.
-    pub residual: Option<&'a [f32]>,
+    pub residual: Option<&'a [T]>,
     /// If true, a ReLU is applied last.
     pub relu: bool,
+}
+
+impl<T> Epilogue<'_, T> {
+    fn check(&self, conv: &Conv2d) {
+        for values in [self.scale, self.shift].into_iter().flatten() {
+            assert_eq!(values.len(), conv.channels_out, "a scale or shift of other channels");
+        }
+        assert!(
+            self.residual.is_none_or(|residual| residual.len() == conv.elements()[2]),
+            "a residual of another size"
+        );
+    }
 }
 
 impl Conv2d {
@@ -117,13 +131,7 @@ impl Conv2d {
 /// If the sizes do not match.
 pub fn conv2d(x: &[f32], weight: &[f32], conv: &Conv2d, epilogue: Epilogue<'_>) -> Vec<f32> {
     conv.check(Some(x.len()), Some(weight.len()), None);
-    for values in [epilogue.scale, epilogue.shift].into_iter().flatten() {
-        assert_eq!(values.len(), conv.channels_out, "a scale or shift of other channels");
-    }
-    assert!(
-        epilogue.residual.is_none_or(|residual| residual.len() == conv.elements()[2]),
-        "a residual of another size"
-    );
+    epilogue.check(conv);
     let correlation = Correlation {
         batch: conv.batch,
         groups: conv.groups,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::half::{HalfFormat, narrowed, widened};
 
 fn values(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919 + seed * 104_729 + 13) % 1013) as f32 / 500.0 - 1.0).collect()
@@ -67,6 +68,81 @@ fn check(conv: &Conv2d) {
     let mut found = vec![f32::NAN; weights];
     conv2d_backward_weight(&x, &grad, conv, &mut found);
     close(&format!("gradient of the weights of {conv:?}"), &found, &dw);
+}
+
+/// Results are rounded once.
+fn check_half(format: HalfFormat, conv: &Conv2d) {
+    let [inputs, weights, outputs] = conv.elements();
+    let [x, weight, grad] =
+        [(inputs, 1), (weights, 2), (outputs, 3)].map(|(len, seed)| narrowed(format, &values(len, seed)));
+    let (scale, shift) = (values(conv.channels_out, 4), values(conv.channels_out, 5));
+    let [wide_x, wide_weight, wide_grad] = [&x, &weight, &grad].map(|values| widened(format, values));
+    let epilogue = Epilogue { scale: Some(&scale), shift: Some(&shift), residual: Some(&grad[..]), relu: true };
+    let wide = Epilogue { scale: Some(&scale), shift: Some(&shift), residual: Some(&wide_grad[..]), relu: true };
+    let ulp = if format == HalfFormat::F16 { 1.0 / 2048.0 } else { 1.0 / 256.0 };
+    let close = |what: &str, found: &[u16], expected: &[f32]| {
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in widened(format, found).iter().zip(expected) {
+            let apart = (found - expected).abs();
+            assert!(apart <= ulp * expected.abs() + 1e-5, "{what} of {conv:?} in {format:?}: {found} {expected}");
+        }
+    };
+    close(
+        "output",
+        &conv2d_half(format, &x, &weight, conv, Epilogue::default()),
+        &conv2d(&wide_x, &wide_weight, conv, Epilogue::default()),
+    );
+    close(
+        "finished output",
+        &conv2d_half(format, &x, &weight, conv, epilogue),
+        &conv2d(&wide_x, &wide_weight, conv, wide),
+    );
+    if format == HalfFormat::F16 {
+        return;
+    }
+    if let Some(dx) = conv2d_backward_input_bf16(&weight, &grad, conv) {
+        close("gradient of the input", &dx, &conv2d_backward_input(&wide_weight, &wide_grad, conv));
+    }
+    if let Some(dw) = conv2d_backward_weight_bf16(&x, &grad, conv) {
+        let mut expected = vec![0.0; weights];
+        conv2d_backward_weight(&wide_x, &wide_grad, conv, &mut expected);
+        let largest = expected.iter().fold(1.0f32, |largest, dw| largest.max(dw.abs()));
+        assert_eq!(dw.len(), weights);
+        assert!(dw.iter().zip(&expected).all(|(dw, expected)| (dw - expected).abs() <= 1e-5 * largest), "{conv:?}");
+    }
+}
+
+/// With kernels of one element, which are products of pairs where the CPU has them, and others; with odd numbers of channels and
+/// pixels, few channels, several parts of a batch, and nothing at all.
+#[test]
+fn sixteen_bits() {
+    // Batch, input channels, height, width, output channels, groups.
+    let sizes = [
+        [0, 2, 5, 5, 8, 1],
+        [1, 0, 5, 5, 8, 1],
+        [2, 3, 9, 7, 5, 1],
+        [2, 9, 7, 7, 21, 1],
+        [3, 4, 7, 7, 6, 2],
+        [2, 5, 70, 41, 4, 1],
+        [3, 32, 128, 128, 40, 1],
+        [5, 50, 4, 5, 17, 1],
+    ];
+    let shapes = [
+        [[1, 1], [1, 1], [0, 0]],
+        [[1, 1], [2, 2], [0, 0]],
+        [[1, 1], [2, 3], [0, 0]],
+        [[1, 1], [1, 1], [1, 1]],
+        [[3, 3], [1, 1], [1, 1]],
+        [[3, 3], [2, 2], [1, 1]],
+    ];
+    for [batch, channels_in, height, width, channels_out, groups] in sizes {
+        for [kernel, stride, padding] in shapes {
+            let sizes = [batch, channels_in, height, width, channels_out];
+            let conv = Conv2d { stride, groups, ..dense(sizes, kernel, padding) };
+            check_half(HalfFormat::F16, &conv);
+            check_half(HalfFormat::Bf16, &conv);
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use convert::{Bf16, F16, widen_columns, widen_transposed};
 pub use convert::{HalfFormat, narrowed, narrowed_and_scaled, widen, widened, widened_rows};
 pub(crate) use convert::{narrow_part, widen_part};
 pub use pairs::product_bf16;
+pub(crate) use pairs::{Pairs, join, join_neighbours};
 
 use crate::matmul::{GEMV_ROWS, Matrix, NR, Source, gemv, matmul_converted};
 

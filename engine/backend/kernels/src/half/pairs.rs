@@ -22,16 +22,33 @@ pub fn product_bf16(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>
     }
     // The summed axis is that of the columns, so `b` is joined as its transpose.
     let b = b.transpose();
-    let [a_pairs, b_pairs] = [a, b].map(pairs);
-    let [a, b] = [(a, &a_pairs), (b, &b_pairs)].map(|(of, (data, stride))| {
-        let Matrix { rows, columns, transposed, .. } = of;
-        Matrix { data, rows, columns: columns.div_ceil(2), stride: *stride, transposed }
-    });
-    Some(pair_product(a, b.transpose(), bias))
+    let [a, b] = [a, b].map(Pairs::new);
+    Some(pair_product(a.matrix(), b.matrix().transpose(), bias))
 }
 
-/// Joins columns `2 j` and `2 j + 1` as column `j`; a missing last column is 0. Returns the elements and the distance from one
-/// row in memory to the next.
+/// A matrix of pairs, as [`pair_product`] takes it.
+pub(crate) struct Pairs<'a> {
+    data: Cow<'a, [f32]>,
+    rows: usize,
+    columns: usize,
+    stride: usize,
+    transposed: bool,
+}
+
+impl<'a> Pairs<'a> {
+    /// Joins columns `2 j` and `2 j + 1` as column `j`; a missing last column is 0.
+    pub fn new(m: Matrix<'a, u16>) -> Self {
+        let (data, stride) = pairs(m);
+        Self { data, rows: m.rows, columns: m.columns.div_ceil(2), stride, transposed: m.transposed }
+    }
+
+    pub fn matrix(&self) -> Matrix<'_> {
+        let Self { ref data, rows, columns, stride, transposed } = *self;
+        Matrix { data, rows, columns, stride, transposed }
+    }
+}
+
+/// Returns the elements of [`Pairs`] and the distance from one row in memory to the next.
 fn pairs(m: Matrix<'_, u16>) -> (Cow<'_, [f32]>, usize) {
     let Matrix { data, rows, stride, .. } = m;
     let columns = m.columns.div_ceil(2);
@@ -50,14 +67,16 @@ fn pairs(m: Matrix<'_, u16>) -> (Cow<'_, [f32]>, usize) {
             return (Cow::Borrowed(pairs), stride / 2);
         }
     }
-    let copied = by_chunks(rows * columns, columns, |i, out| {
-        let row = &data[i * stride..][..m.columns];
-        let (pairs, rest) = row.as_chunks::<2>();
-        for (out, &pair) in out.iter_mut().zip(pairs.iter().chain(&rest.first().map(|&last| [last, 0]))) {
-            *out = joined(pair);
-        }
-    });
+    let copied = by_chunks(rows * columns, columns, |i, out| join_neighbours(&data[i * stride..][..m.columns], out));
     (Cow::Owned(copied), columns)
+}
+
+/// Joins elements `2 j` and `2 j + 1` of a row; a missing last element is 0.
+pub(crate) fn join_neighbours(row: &[u16], out: &mut [f32]) {
+    let (pairs, rest) = row.as_chunks::<2>();
+    for (out, &pair) in out.iter_mut().zip(pairs.iter().chain(&rest.first().map(|&last| [last, 0]))) {
+        *out = joined(pair);
+    }
 }
 
 /// Returns a pair, the first number in the lower bits.

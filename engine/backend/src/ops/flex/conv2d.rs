@@ -1,10 +1,11 @@
-//! Convolutions and max pooling on flex, for f32, by implicit im2col.
+//! Convolutions and max pooling on flex, by implicit im2col. Convolutions of 16 bits are computed in f32, or as products of
+//! pairs of bf16.
 
-use burn::tensor::Shape;
+use burn::tensor::{DType, Shape};
 use burn_flex::{Flex, FlexTensor};
-use grove_kernels::{self as kernels, Conv2d, Epilogue, Pool2d};
+use grove_kernels::{self as kernels, Conv2d, Epilogue, HalfFormat, Pool2d};
 
-use super::{contiguous, elements, shape, tensor};
+use super::{contiguous, elements, half, shape, tensor};
 use crate::ops::{Conv2dFused, Conv2dOptions, Outcome, Pool2dOptions, Values, Wanted};
 
 /// Returns the sizes, and the shape of the output.
@@ -19,6 +20,13 @@ fn sizes(x: &FlexTensor, weight: &FlexTensor, options: Conv2dOptions) -> (Conv2d
     (conv, Shape::from([batch, channels_out, down, right]))
 }
 
+/// Returns the 16-bit format that an operation's tensors have in common.
+fn format<'a>(tensors: impl IntoIterator<Item = &'a FlexTensor>) -> Option<HalfFormat> {
+    let mut dtypes = tensors.into_iter().map(FlexTensor::dtype);
+    let first = dtypes.next()?;
+    if dtypes.all(|dtype| dtype == first) { half::format(first) } else { None }
+}
+
 fn convolved(inputs: [FlexTensor; 2], options: Conv2dOptions, epilogue: Epilogue<'_>) -> Outcome<Flex> {
     let [x, weight] = inputs.map(contiguous);
     let (conv, shape) = sizes(&x, &weight, options);
@@ -27,6 +35,40 @@ fn convolved(inputs: [FlexTensor; 2], options: Conv2dOptions, epilogue: Epilogue
 
 pub(super) fn forward(options: Conv2dOptions, inputs: Values<Flex>) -> Outcome<Flex> {
     convolved(inputs.take_floats(), options, Epilogue::default())
+}
+
+/// Convolves 16-bit images; `None` if the inputs have other dtypes.
+pub(super) fn forward_in_16_bits(options: Conv2dOptions, inputs: &Values<Flex>) -> Option<Outcome<Flex>> {
+    convolved_in_16_bits(inputs, options, Epilogue::default())
+}
+
+/// Like [`fused`], for 16-bit images; `None` if the images and the weight have other dtypes.
+pub(super) fn fused_in_16_bits(fused: Conv2dFused, inputs: &Values<Flex>) -> Option<Outcome<Flex>> {
+    let [scale, shift] = [2, 3].map(|i| contiguous(half::cast(inputs.float(i).clone(), DType::F32)));
+    let residual = match inputs.get(4) {
+        Some(_) => Some(contiguous(inputs.float(4).clone())),
+        None => None,
+    };
+    format(residual.iter().chain([inputs.float(0)]))?;
+    let epilogue = Epilogue {
+        scale: Some(elements(&scale)),
+        shift: Some(elements(&shift)),
+        residual: residual.as_ref().map(half::elements),
+        relu: fused.relu,
+    };
+    convolved_in_16_bits(inputs, fused.conv, epilogue)
+}
+
+fn convolved_in_16_bits(
+    inputs: &Values<Flex>,
+    options: Conv2dOptions,
+    epilogue: Epilogue<'_, u16>,
+) -> Option<Outcome<Flex>> {
+    let format = format([inputs.float(0), inputs.float(1)])?;
+    let [x, weight] = [0, 1].map(|i| contiguous(inputs.float(i).clone()));
+    let (conv, shape) = sizes(&x, &weight, options);
+    let y = kernels::conv2d_half(format, half::elements(&x), half::elements(&weight), &conv, epilogue);
+    Some(Outcome::new([half::tensor(y, shape, x.dtype())]))
 }
 
 pub(super) fn fused(fused: Conv2dFused, mut inputs: Values<Flex>) -> Outcome<Flex> {
@@ -61,6 +103,37 @@ pub(super) fn vjp(
         tensor(dw, weight_shape)
     });
     Values::optional_floats([dx, dw])
+}
+
+/// Computes the gradients from values of bf16; `None` if there is no kernel for them on this CPU.
+pub(super) fn vjp_bf16(
+    options: Conv2dOptions,
+    residuals: &Values<Flex>,
+    grads: &Values<Flex>,
+    wanted: &Wanted,
+) -> Option<Values<Flex>> {
+    let given = [residuals.float(0), residuals.float(1), grads.float(0)];
+    if format(given) != Some(HalfFormat::Bf16) {
+        return None;
+    }
+    let needs = wanted.needs::<2>();
+    let [x, weight, grad] = given.map(|x| contiguous(x.clone()));
+    let (conv, _) = sizes(&x, &weight, options);
+    let dx = match needs[0] {
+        true => {
+            let dx = kernels::conv2d_backward_input_bf16(half::elements(&weight), half::elements(&grad), &conv)?;
+            Some(half::tensor(dx, shape(&x), DType::BF16))
+        }
+        false => None,
+    };
+    let dw = match needs[1] {
+        true => {
+            let dw = kernels::conv2d_backward_weight_bf16(half::elements(&x), half::elements(&grad), &conv)?;
+            Some(tensor(dw, shape(&weight)))
+        }
+        false => None,
+    };
+    Some(Values::optional_floats([dx, dw]))
 }
 
 /// Returns the sizes, and the shape of the output.

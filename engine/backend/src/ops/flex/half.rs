@@ -1,11 +1,11 @@
 //! Casts of 16-bit floats.
 
-use burn::tensor::{Bytes, DType, TensorMetadata, ops::FloatTensorOps};
+use burn::tensor::{Bytes, DType, Shape, TensorMetadata, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor, Layout};
 use grove_kernels::{self as kernels, HalfFormat};
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
-use super::{contiguous, tensor};
+use super::contiguous;
 
 /// Returns the format of a 16-bit dtype.
 pub(super) fn format(dtype: DType) -> Option<HalfFormat> {
@@ -33,12 +33,16 @@ pub(super) fn elements(x: &FlexTensor) -> &[u16] {
     elements.expect("a contiguous tensor of 16-bit floats")
 }
 
+/// Returns a new tensor from the bits of its elements.
+pub(super) fn tensor(bits: Vec<u16>, shape: Shape, dtype: DType) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(bits), Layout::contiguous(shape), dtype)
+}
+
 /// Modifies the elements of a tensor of 16-bit floats in place, or in a copy if the tensor is shared or not contiguous.
 pub(super) fn map_in_place(x: FlexTensor, f: impl FnOnce(&mut [u16])) -> FlexTensor {
     let mut x = contiguous(x);
     if x.bytes().len() > size_of_val(elements(&x)) {
-        let part = Bytes::from_elems(elements(&x).to_vec());
-        x = FlexTensor::new(part, Layout::contiguous(x.shape()), x.dtype());
+        x = tensor(elements(&x).to_vec(), x.shape(), x.dtype());
     }
     match x.dtype() {
         DType::F16 => f(x.storage_mut::<f16>().reinterpret_cast_mut()),
@@ -70,7 +74,7 @@ pub(super) fn cast(x: FlexTensor, dtype: DType) -> FlexTensor {
         && dtype == DType::F32
         && let (Some(format), Some((starts, len))) = (format(x.dtype()), rows(&x))
     {
-        return tensor(kernels::widened_rows(format, bits(&x), &starts, len), x.shape());
+        return super::tensor(kernels::widened_rows(format, bits(&x), &starts, len), x.shape());
     }
     let x = if is_part { x.to_contiguous() } else { x };
     let data = match (format(x.dtype()), format(dtype)) {

@@ -99,8 +99,11 @@ impl Backend for Flex {
             Operation::DynamicUpdateSlice(op) => dynamic_update_slice(*op, inputs),
             Operation::Attention(op) if inputs.is_half() => run_in_f32(op.for_f32(inputs.dtype(0)), inputs, needs),
             Operation::Attention(op) => attention::forward(*op, inputs, needs),
-            Operation::Conv2d(_) | Operation::Conv2dFused(_) if inputs.is_half() => {
-                run_in_f32(operation.clone(), inputs, needs)
+            Operation::Conv2d(options) if inputs.is_half() => {
+                conv2d::forward_in_16_bits(*options, &inputs).unwrap_or_else(|| run_in_f32(*options, inputs, needs))
+            }
+            Operation::Conv2dFused(fused) if inputs.is_half() => {
+                conv2d::fused_in_16_bits(*fused, &inputs).unwrap_or_else(|| run_in_f32(*fused, inputs, needs))
             }
             Operation::Conv2d(options) if f32 => conv2d::forward(*options, inputs),
             Operation::Conv2dFused(fused) if f32 => conv2d::fused(*fused, inputs),
@@ -145,7 +148,8 @@ impl Backend for Flex {
                 run_vjp_in_f32(op.for_f32(grads.dtype(0)), residuals, grads, wanted)
             }
             Operation::Attention(op) if f32 => attention::vjp(*op, residuals, grads, wanted),
-            Operation::Conv2d(options) if grads.is_half() => run_vjp_in_f32(*options, residuals, grads, wanted),
+            Operation::Conv2d(options) if grads.is_half() => conv2d::vjp_bf16(*options, &residuals, &grads, wanted)
+                .unwrap_or_else(|| run_vjp_in_f32(*options, residuals, grads, wanted)),
             Operation::Conv2d(options) if f32 => conv2d::vjp(*options, residuals, grads, wanted),
             Operation::BatchNorm(norm) if f32 => batch_norm::vjp(*norm, residuals, grads),
             Operation::MaxPool2d(options) if f32 => conv2d::max_pool_vjp(*options, residuals, grads),

@@ -1,7 +1,7 @@
 //! Row operations on flex, for f32.
 
-use burn::tensor::{Bytes, DType, Shape};
-use burn_flex::{Flex, FlexTensor, Layout};
+use burn::tensor::{DType, Shape};
+use burn_flex::Flex;
 use grove_kernels as kernels;
 
 use super::{contiguous, elements, elementwise::map, half, map_in_place, shape, tensor};
@@ -57,8 +57,7 @@ pub(super) fn rms_norm_of_16_bits(norm: RowNorm, mut inputs: Values<Flex>) -> Ou
     let (y, stats) = kernel(norm).forward(elements(&x), &vec![1.0; weight.layout().num_elements()], None);
     let y = kernels::narrowed_and_scaled(format, &y, elements(&weight));
     let of_rows = Shape::from([shape(&x)[0], 2]);
-    let y = FlexTensor::new(Bytes::from_elems(y), Layout::contiguous(shape(&x)), dtype);
-    Outcome::new([y, tensor(stats, of_rows)])
+    Outcome::new([half::tensor(y, shape(&x), dtype), tensor(stats, of_rows)])
 }
 
 pub(super) fn row_norm_vjp(
