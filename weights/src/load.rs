@@ -66,7 +66,7 @@ impl<B: Backend> LoadOptions<B> {
     /// Returns an error if the device does not compute in a leaf's dtype. A matrix may have a dtype that the device
     /// only stores if the backend widens the weights of matrix products: the activations then have the dtypes of the
     /// other leaves.
-    fn check_dtype(&self, slot: &Slot, dtype: DType, checkpoint: &TensorFiles) -> Result<()> {
+    fn check_dtype(&self, slot: &Slot, dtype: DType, placement: &Placement, checkpoint: &TensorFiles) -> Result<()> {
         let held = B::MIXED_DTYPE_WEIGHTS && slot.shape.len() == 2 && B::supports_dtype(&self.device, dtype);
         if !dtype.is_float() || held || B::computes_in(&self.device, dtype) {
             return Ok(());
@@ -76,7 +76,7 @@ impl<B: Backend> LoadOptions<B> {
             "`{path}` would be {dtype}, which {backend} does not support; load the model with another dtype, or \
              choose another backend"
         );
-        Err(WeightsError::unsupported(checkpoint.directory(), reason))
+        Err(WeightsError::unsupported(&placement.file(checkpoint)?, reason))
     }
 }
 
@@ -119,7 +119,7 @@ pub fn load<B: Backend, T: Tree<B>>(
         let Some(placement) = placements.remove(&slot.path) else { continue };
         let dtype = options.dtype_of(slot, &placement, checkpoint);
         placement.check_decodable(checkpoint)?;
-        options.check_dtype(slot, dtype, checkpoint)?;
+        options.check_dtype(slot, dtype, &placement, checkpoint)?;
         planned.insert(slot.path.as_str(), (placement, dtype));
     }
     let mut failed = None;

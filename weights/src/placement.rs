@@ -1,6 +1,7 @@
 //! The position of a leaf's values in a checkpoint, and how to read them.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 use burn::tensor::{DType, TensorData};
 
@@ -48,6 +49,14 @@ impl Placement {
     /// Returns an error if a tensor of the leaf must be decoded and cannot be.
     pub(crate) fn check_decodable(&self, checkpoint: &TensorFiles) -> Result<()> {
         if self.is_quantized { Ok(()) } else { self.names.iter().try_for_each(|name| checkpoint.check_decodable(name)) }
+    }
+
+    /// Returns the file of the leaf's tensor; of several, that of the first one.
+    pub(crate) fn file(&self, checkpoint: &TensorFiles) -> Result<PathBuf> {
+        match self.names.first() {
+            Some(name) => Ok(checkpoint.info(name)?.file),
+            None => Ok(checkpoint.directory().into()),
+        }
     }
 
     /// Returns the floating-point dtype of the leaf's tensors in the checkpoint: f32, f16 or bf16, or f32 for f64 and

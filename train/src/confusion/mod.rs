@@ -135,8 +135,8 @@ impl ConfusionMatrix {
     #[cfg(feature = "plots")]
     pub fn save_svg(&self, file: impl AsRef<std::path::Path>) -> Result<(), String> {
         let file = file.as_ref();
-        let written = self.svg().and_then(|image| std::fs::write(file, image).map_err(|error| error.to_string()));
-        written.map_err(|reason| format!("cannot write {}: {reason}", file.display()))
+        let image = self.svg().map_err(|reason| format!("cannot write {}: {reason}", file.display()))?;
+        grove_files::write_text(file, &image).map_err(|error| error.to_string())
     }
 
     /// Draws an SVG image with a row for each class and a column for each prediction. The shade of a cell is its
@@ -226,9 +226,17 @@ mod tests {
         (0..37).for_each(|_| found.add(0, 1));
         found.add(1, 1);
         let svg = found.svg().unwrap();
-        for part in
-            ["merry &lt;b&gt;", "sad", "37", "Confusion matrix", "predicted class", "actual class", " %", "</svg>"]
-        {
+        for part in [
+            "merry &lt;b&gt;",
+            "sad",
+            "37",
+            "Confusion matrix",
+            "predicted class",
+            "actual class",
+            " %",
+            "</svg>",
+            "prefers-color-scheme:dark",
+        ] {
             assert!(svg.contains(part), "{part}");
         }
         let long = ConfusionMatrix::new(vec!["x".repeat(70_000), "ä".repeat(61)]);

@@ -13,11 +13,10 @@ use std::error::Error;
 use unicode_width::UnicodeWidthChar;
 
 use super::shortened;
-use crate::log::printable;
+use crate::log::{INK, printable, with_dark_colors};
 
-const INK: RGBColor = RGBColor(51, 51, 51);
-/// Colour of a cell with all examples of its row; an empty cell is white.
-const FULL: [f64; 3] = [0.0, 114.0, 178.0];
+/// Colour of a cell with all examples of its row. Other cells let the background through.
+const FULL: RGBColor = RGBColor(0, 114, 178);
 /// Space for the title and the name of an axis, and the margin, in pixels.
 const TITLE: i32 = 36;
 const AXIS: i32 = 28;
@@ -73,10 +72,8 @@ pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Bo
             let all: usize = counts.iter().sum();
             for (column, &count) in (0..).zip(counts) {
                 let part = if all == 0 { 0.0 } else { count as f64 / all as f64 };
-                let mix = |full: f64| (255.0 + part * (full - 255.0)).round() as u8;
-                let color = RGBColor(mix(FULL[0]), mix(FULL[1]), mix(FULL[2]));
                 let (x, y) = (left + column * cell, top + row * cell);
-                root.draw(&Rectangle::new([(x, y), (x + cell - 1, y + cell - 1)], color.filled()))?;
+                root.draw(&Rectangle::new([(x, y), (x + cell - 1, y + cell - 1)], FULL.mix(part).filled()))?;
                 root.draw(&Rectangle::new([(x, y), (x + cell - 1, y + cell - 1)], INK.mix(0.15)))?;
                 if cell >= WITH_NUMBER && count > 0 {
                     let ink = if part > 0.5 { &WHITE } else { &INK };
@@ -98,7 +95,7 @@ pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Bo
         }
         root.present()?;
     }
-    Ok(image)
+    Ok(with_dark_colors(image))
 }
 
 /// Estimates the width of a text, relative to the size of the font. Fonts without serifs differ; this is a wide one.

@@ -45,7 +45,7 @@ const COLORS: [RGBColor; 5] = [
 const ALARM: RGBColor = RGBColor(200, 0, 0);
 /// Colour of the learning rate.
 const RATE: RGBColor = RGBColor(130, 130, 130);
-const INK: RGBColor = RGBColor(51, 51, 51);
+pub(crate) const INK: RGBColor = RGBColor(51, 51, 51);
 const GRID: RGBColor = RGBColor(228, 228, 228);
 /// Colours on dark pages.
 const DARK: &str = r##"<style>@media(prefers-color-scheme:dark){
@@ -54,6 +54,14 @@ const DARK: &str = r##"<style>@media(prefers-color-scheme:dark){
 }</style>"##;
 /// Maximum number of points for which each point gets a dot.
 const DOTS: usize = 50;
+
+/// Adds the colours of dark pages to an image that is drawn with [`INK`] on white.
+pub(crate) fn with_dark_colors(mut image: String) -> String {
+    // The first tag is that of the image.
+    let place = image.find('>').map_or(0, |place| place + 1);
+    image.insert_str(place, DARK);
+    image
+}
 
 /// Content of a plot.
 pub(crate) struct Plot<'a> {
@@ -129,10 +137,7 @@ impl Plot<'_> {
             }
             root.present()?;
         }
-        // The first tag is that of the image.
-        let place = image.find('>').map_or(0, |place| place + 1);
-        image.insert_str(place, DARK);
-        Ok(image)
+        Ok(with_dark_colors(image))
     }
 
     /// Draws title and legend above the axes, where they cover nothing. Returns their height.
