@@ -1,5 +1,7 @@
 //! The map between published names and a model's own paths.
 
+use std::borrow::Cow;
+
 use crate::checkpoint::TensorFiles;
 use crate::entry::TensorInfo;
 use crate::pattern::{Captures, Pattern};
@@ -126,41 +128,30 @@ impl NameMap {
             let same = checkpoint.names().filter(|name| name.ends_with(bare) && self.bare(name) == bare);
             same.min_by_key(|name| !checkpoint.is_added(name))
         };
-        let mut rules = self.rules_for(path).peekable();
-        let name = match rules.peek() {
-            None => actual(path),
-            Some(_) => rules.find_map(|(rule, captures, _)| {
-                let names = rule.names.iter().map(|name| actual(&name.expand(&captures)?));
-                names.collect::<Option<Vec<_>>>()?.first().copied()
-            }),
-        }?;
+        let name = self.rules_for(path).into_iter().find_map(|(rule, captures, _)| {
+            let names = rule.names.iter().map(|name| actual(&name.expand(&captures)?));
+            names.collect::<Option<Vec<_>>>()?.first().copied()
+        })?;
         Some((name, checkpoint.info(name).ok()?))
     }
 
-    /// Returns the name under which the leaf `path` is saved, and the steps from the saved tensor to the leaf. A path without
-    /// a rule is its own name.
+    /// Returns the name under which the leaf `path` is saved, and the steps from the saved tensor to the leaf.
     ///
     /// `None` if the leaf is saved together with others, or in several parts.
     pub fn saved(&self, path: &str) -> Option<(String, Vec<Step>)> {
-        let mut rules = self.rules_for(path).filter(|(rule, ..)| !rule.alias).peekable();
-        let Some((rule, captures, _)) = rules.peek() else { return Some((path.to_owned(), vec![])) };
+        let (rule, captures) = self.saving_rule(path)?;
         let ([name], [_]) = (&rule.names[..], &rule.paths[..]) else { return None };
-        Some((name.expand(captures)?, rule.steps.clone()))
+        Some((name.expand(&captures)?, rule.steps.clone()))
     }
 
     /// Returns all names under which a file may contain the leaf `path` alone, with the steps from the tensor to the
     /// leaf. The name under which the leaf is [`saved`](Self::saved) is first.
     pub fn known(&self, path: &str) -> Vec<(String, Vec<Step>)> {
-        let mut rules = self.rules_for(path).peekable();
-        if rules.peek().is_none() {
-            return vec![(path.to_owned(), vec![])];
-        }
-        let mut all: Vec<_> = rules.filter(|(rule, ..)| rule.names.len() == 1 && rule.paths.len() == 1).collect();
-        all.sort_by_key(|(rule, ..)| rule.alias);
-        let named = |(rule, captures, _): (&Rule, Captures, usize)| {
-            Some((rule.names[0].expand(&captures)?, rule.steps.clone()))
-        };
-        all.into_iter().filter_map(named).collect()
+        let mut rules = self.rules_for(path);
+        rules.retain(|(rule, ..)| rule.names.len() == 1 && rule.paths.len() == 1);
+        rules.sort_by_key(|(rule, ..)| rule.alias);
+        let named = |(rule, captures, _): RuleFor| Some((rule.names[0].expand(&captures)?, rule.steps.clone()));
+        rules.into_iter().filter_map(named).collect()
     }
 
     /// Returns a published name without its optional [prefixes](Self::prefix).
@@ -190,8 +181,7 @@ impl NameMap {
     }
 
     fn push(mut self, names: &[&str], axis: usize, paths: &[&str], alias: bool) -> Self {
-        let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text)).collect();
-        self.rules.push(Rule { names: patterns(names), paths: patterns(paths), axis, steps: Vec::new(), alias });
+        self.rules.push(Rule::new(names, axis, paths, alias));
         self
     }
 
@@ -207,15 +197,44 @@ impl NameMap {
         name.split_at(name.len() - rest.len())
     }
 
-    /// Returns the rules for `path`, each with its captures and the index of the path among the rule's paths.
-    pub(crate) fn rules_for<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'a Rule, Captures, usize)> {
-        self.rules.iter().filter_map(move |rule| {
-            rule.paths.iter().enumerate().find_map(|(part, pattern)| Some((rule, pattern.matches(path)?, part)))
-        })
+    /// Returns the rules for `path`, in order. A path without a rule is its own published name.
+    pub(crate) fn rules_for(&self, path: &str) -> Vec<RuleFor<'_>> {
+        let mut rules: Vec<RuleFor> =
+            self.rules.iter().filter_map(|rule| Rule::fitted(Cow::Borrowed(rule), path)).collect();
+        if rules.is_empty() {
+            rules.extend(Rule::own_name(path));
+        }
+        rules
+    }
+
+    /// Returns the rule by which the leaf `path` is saved, and its captures.
+    pub(crate) fn saving_rule(&self, path: &str) -> Option<(Cow<'_, Rule>, Captures)> {
+        let rule = self.rules_for(path).into_iter().find(|(rule, ..)| !rule.alias);
+        rule.or_else(|| Rule::own_name(path)).map(|(rule, captures, _)| (rule, captures))
     }
 }
 
+/// A rule for a path, its captures, and the index of the path among the rule's paths.
+type RuleFor<'a> = (Cow<'a, Rule>, Captures, usize);
+
 impl Rule {
+    fn new(names: &[&str], axis: usize, paths: &[&str], alias: bool) -> Self {
+        let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text)).collect();
+        Self { names: patterns(names), paths: patterns(paths), axis, steps: Vec::new(), alias }
+    }
+
+    /// Returns the rule of a path that is its own published name.
+    fn own_name(path: &str) -> Option<RuleFor<'static>> {
+        Self::fitted(Cow::Owned(Self::new(&[path], 0, &[path], false)), path)
+    }
+
+    /// Returns the rule for `path`; `None` if it has no such path.
+    fn fitted<'a>(rule: Cow<'a, Self>, path: &str) -> Option<RuleFor<'a>> {
+        let paths = &mut rule.paths.iter().enumerate();
+        let (captures, part) = paths.find_map(|(part, pattern)| Some((pattern.matches(path)?, part)))?;
+        Some((rule, captures, part))
+    }
+
     /// Returns the shape of a published piece whose leaf has `shape`; `None` if the steps do not apply.
     pub(crate) fn shape_before(&self, shape: &[usize]) -> Option<Vec<usize>> {
         self.steps.iter().rev().try_fold(shape.to_vec(), |shape, step| step.inverse().shape_after(&shape))
@@ -252,7 +271,8 @@ mod tests {
             .alias("old.{i}.q", "blocks.{i}.q");
         let found: Vec<_> = names
             .rules_for("blocks.2.q")
-            .map(|(rule, captures, part)| (rule.names[0].expand(&captures), part, rule.alias))
+            .iter()
+            .map(|(rule, captures, part)| (rule.names[0].expand(captures), *part, rule.alias))
             .collect();
         let name = |name: &str| Some(name.to_string());
         assert_eq!(found, [(name("h.2.q"), 0, false), (name("h.2.qkv"), 1, false), (name("old.2.q"), 0, true)]);

@@ -14,61 +14,59 @@ use crate::pattern::Captures;
 use crate::step::Step;
 use crate::view::{View, materialise};
 
-/// A tensor to be written.
-#[derive(Debug)]
-pub(crate) struct Output {
+/// A tensor to be written. Its values are read only then.
+pub(crate) struct Output<'a> {
     pub(crate) name: String,
     pub(crate) dtype: StoredDtype,
     pub(crate) shape: Vec<usize>,
-    /// Leaves, or parts of leaves, that are concatenated along `axis`.
-    pieces: Vec<Piece>,
-    axis: usize,
-    /// Values without a leaf; if `Some`, `pieces` is empty.
-    constant: Option<TensorData>,
+    pub(crate) read: Box<dyn Fn() -> Result<TensorData> + 'a>,
 }
 
-/// A leaf or a part of a leaf.
-#[derive(Debug)]
-struct Piece {
-    leaf: usize,
-    /// Range along the output's axis; `None` for the whole leaf.
-    part: Option<Range<usize>>,
-    steps: Vec<Step>,
-}
-
-/// A leaf to be saved, with its path.
-pub(crate) type Leaf<B> = (String, AnyArray<B>);
-
-impl Output {
+impl Output<'_> {
     /// Returns the size of the values in the file, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.bitsize() / 8
     }
+}
 
+/// A leaf to be saved, with its path.
+type Leaf<B> = (String, AnyArray<B>);
+
+/// Leaves, or a part of a leaf, in the layout of a published tensor.
+struct Pieces<'a, B: Backend> {
+    /// The leaves; several are concatenated along `axis`.
+    leaves: Vec<&'a Leaf<B>>,
+    /// Range of the only leaf along `axis`; `None` for whole leaves.
+    part: Option<Range<usize>>,
+    /// Steps from each leaf to its published layout.
+    steps: Vec<Step>,
+    axis: usize,
+}
+
+impl<B: Backend> Pieces<'_, B> {
     /// Reads the values from the device and arranges them in the published layout.
-    pub(crate) fn read<B: Backend>(&self, leaves: &[Leaf<B>]) -> Result<TensorData> {
-        if let Some(constant) = &self.constant {
-            return Ok(constant.clone());
-        }
-        let mut data = Vec::with_capacity(self.pieces.len());
-        for piece in &self.pieces {
-            let (path, leaf) = &leaves[piece.leaf];
-            data.push(leaf.clone().into_data().ok_or_else(|| WeightsError::AbsentLeaf { path: path.clone() })?);
-        }
-        let dtype = burn_dtype(self.dtype).unwrap_or(DType::F32);
-        if let ([piece], [single]) = (&self.pieces[..], &data[..])
-            && piece.part.is_none()
-            && piece.steps.is_empty()
-            && single.dtype == dtype
-        {
+    fn read(&self, dtype: DType) -> Result<TensorData> {
+        let absent = |path: &str| WeightsError::AbsentLeaf { path: path.to_owned() };
+        let read = |(path, leaf): &&Leaf<B>| leaf.clone().into_data().ok_or_else(|| absent(path));
+        let mut data = self.leaves.iter().map(read).collect::<Result<Vec<TensorData>>>()?;
+        if self.part.is_none() && self.steps.is_empty() && data.len() == 1 && data[0].dtype == dtype {
             return Ok(data.remove(0));
         }
-        let mut views = Vec::with_capacity(data.len());
-        for (piece, data) in self.pieces.iter().zip(&data) {
-            let view = View::of_data(&leaves[piece.leaf].0, data);
-            views.push(view.piece(self.axis, piece.part.as_ref(), &piece.steps)?);
-        }
-        materialise(&views, self.axis, dtype)
+        let pieces = self
+            .leaves
+            .iter()
+            .zip(&data)
+            .map(|((path, _), data)| View::of_data(path, data).piece(self.axis, self.part.as_ref(), &self.steps));
+        materialise(&pieces.collect::<Result<Vec<_>>>()?, self.axis, dtype)
+    }
+
+    /// Returns the tensor with this name and shape.
+    fn output<'a>(self, name: String, dtype: StoredDtype, shape: Vec<usize>) -> Output<'a>
+    where
+        Self: 'a,
+    {
+        let read = move || self.read(burn_dtype(dtype).unwrap_or(DType::F32));
+        Output { name, dtype, shape, read: Box::new(read) }
     }
 }
 
@@ -76,11 +74,11 @@ impl Output {
 ///
 /// # Errors
 /// If a leaf is absent or quantized, a rule has no inverse, or two tensors would have the same name.
-pub(crate) fn outputs<B: Backend>(
-    leaves: &[Leaf<B>],
+pub(crate) fn outputs<'a, B: Backend>(
+    leaves: &'a [Leaf<B>],
     names: &NameMap,
-    constants: &BTreeMap<String, TensorData>,
-) -> Result<Vec<Output>> {
+    constants: &'a BTreeMap<String, TensorData>,
+) -> Result<Vec<Output<'a>>> {
     let numbers: HashMap<&str, usize> = leaves.iter().enumerate().map(|(i, (path, _))| (path.as_str(), i)).collect();
     let mut outputs = Vec::new();
     let mut done = HashSet::new();
@@ -93,11 +91,9 @@ pub(crate) fn outputs<B: Backend>(
         }
         let cannot = |reason: &str| WeightsError::CannotSave { path: path.clone(), reason: reason.into() };
         let dtype = stored_dtype(leaf.dtype()).ok_or_else(|| cannot(QUANTISED))?;
-        let own_name = NameMap::new().rule(path, path);
-        let rules = names.rules_for(path).chain(own_name.rules_for(path));
-        let Some((rule, captures, _)) = rules.into_iter().find(|(rule, ..)| !rule.alias) else { continue };
+        let Some((rule, captures)) = names.saving_rule(path) else { continue };
         if rule.paths.len() == 1 {
-            outputs.extend(divided(rule, &captures, number, leaf.shape(), dtype).ok_or_else(|| cannot(NO_INVERSE))?);
+            outputs.extend(divided(&rule, &captures, &leaves[number], dtype).ok_or_else(|| cannot(NO_INVERSE))?);
             continue;
         }
         // The leaf is part of a larger published tensor.
@@ -106,8 +102,8 @@ pub(crate) fn outputs<B: Backend>(
         let parts = parts
             .ok_or_else(|| cannot("it is published as a part of one tensor, whose other parts the model lacks"))?;
         done.extend(&parts);
-        let shapes: Vec<&[usize]> = parts.iter().map(|&part| leaves[part].1.shape()).collect();
-        outputs.push(united(rule, &captures, &parts, &shapes, dtype).ok_or_else(|| cannot(NO_INVERSE))?);
+        let parts = parts.iter().map(|&part| &leaves[part]).collect();
+        outputs.push(united(&rule, &captures, parts, dtype).ok_or_else(|| cannot(NO_INVERSE))?);
     }
     for (name, data) in constants {
         let cannot = || WeightsError::CannotSave { path: name.clone(), reason: QUANTISED.into() };
@@ -115,9 +111,7 @@ pub(crate) fn outputs<B: Backend>(
             name: name.clone(),
             dtype: stored_dtype(data.dtype).ok_or_else(cannot)?,
             shape: data.shape.to_vec(),
-            pieces: Vec::new(),
-            axis: 0,
-            constant: Some(data.clone()),
+            read: Box::new(move || Ok(data.clone())),
         });
     }
     let mut seen = HashSet::new();
@@ -138,8 +132,13 @@ fn inverse(rule: &Rule) -> Vec<Step> {
 }
 
 /// Returns the outputs of a leaf that is published as one tensor, or as several equal parts.
-fn divided(rule: &Rule, captures: &Captures, leaf: usize, shape: &[usize], dtype: StoredDtype) -> Option<Vec<Output>> {
-    let count = rule.names.len();
+fn divided<'a, B: Backend>(
+    rule: &Rule,
+    captures: &Captures,
+    leaf: &'a Leaf<B>,
+    dtype: StoredDtype,
+) -> Option<Vec<Output<'a>>> {
+    let (count, shape) = (rule.names.len(), leaf.1.shape());
     let extent = if count == 1 { 0 } else { *shape.get(rule.axis)? };
     if !extent.is_multiple_of(count) {
         return None;
@@ -151,33 +150,21 @@ fn divided(rule: &Rule, captures: &Captures, leaf: usize, shape: &[usize], dtype
         if range.is_some() {
             piece[rule.axis] = part;
         }
-        Some(Output {
-            name: name.expand(captures)?,
-            dtype,
-            shape: rule.shape_before(&piece)?,
-            pieces: vec![Piece { leaf, part: range, steps: inverse(rule) }],
-            axis: rule.axis,
-            constant: None,
-        })
+        let pieces = Pieces { leaves: vec![leaf], part: range, steps: inverse(rule), axis: rule.axis };
+        Some(pieces.output(name.expand(captures)?, dtype, rule.shape_before(&piece)?))
     };
     rule.names.iter().enumerate().map(output).collect()
 }
 
 /// Returns the output of several leaves that are published as one tensor.
-fn united(
+fn united<'a, B: Backend>(
     rule: &Rule,
     captures: &Captures,
-    leaves: &[usize],
-    shapes: &[&[usize]],
+    leaves: Vec<&'a Leaf<B>>,
     dtype: StoredDtype,
-) -> Option<Output> {
-    let pieces: Vec<Vec<usize>> = shapes.iter().map(|shape| rule.shape_before(shape)).collect::<Option<_>>()?;
-    Some(Output {
-        name: rule.names.first()?.expand(captures)?,
-        dtype,
-        shape: joined(&pieces, rule.axis)?,
-        pieces: leaves.iter().map(|&leaf| Piece { leaf, part: None, steps: inverse(rule) }).collect(),
-        axis: rule.axis,
-        constant: None,
-    })
+) -> Option<Output<'a>> {
+    let shapes: Option<Vec<_>> = leaves.iter().map(|(_, leaf)| rule.shape_before(leaf.shape())).collect();
+    let shape = joined(&shapes?, rule.axis)?;
+    let pieces = Pieces { leaves, part: None, steps: inverse(rule), axis: rule.axis };
+    Some(pieces.output(rule.names.first()?.expand(captures)?, dtype, shape))
 }

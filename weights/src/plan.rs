@@ -152,16 +152,13 @@ impl<'a> Matching<'a> {
     }
 
     fn find(&self, slot: &Slot) -> Found {
-        let path = slot.path.as_str();
         let mut looked_for = Vec::new();
-        let mut has_rule = false;
-        for (rule, captures, part) in self.map.rules_for(path) {
-            has_rule = true;
+        for (rule, captures, part) in self.map.rules_for(&slot.path) {
             let Some(names) = rule.names.iter().map(|name| name.expand(&captures)).collect::<Option<Vec<_>>>() else {
                 continue;
             };
             match names.iter().map(|name| self.actual(name)).collect::<Option<Vec<_>>>() {
-                Some(names) => return self.fit(rule, &captures, part, names, slot),
+                Some(names) => return self.fit(&rule, &captures, part, names, slot),
                 None => names.into_iter().for_each(|name| {
                     if !looked_for.contains(&name) {
                         looked_for.push(name);
@@ -169,14 +166,7 @@ impl<'a> Matching<'a> {
                 }),
             }
         }
-        match (has_rule, self.actual(path)) {
-            (false, Some(name)) => {
-                let same = NameMap::new().rule(path, path);
-                self.fit(&same.rules[0], &Captures::new(), 0, vec![name], slot)
-            }
-            (false, None) => Found::Nothing(vec![path.to_string()]),
-            (true, _) => Found::Nothing(looked_for),
-        }
+        Found::Nothing(looked_for)
     }
 
     /// Compares the shapes of tensors and leaf, counted in values.

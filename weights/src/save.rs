@@ -7,14 +7,14 @@ use std::path::Path;
 use burn::tensor::{DType, FloatDType, TensorData};
 use grove_backend::Backend;
 use grove_files::Draft;
-use grove_tree::{AnyArray, Path as TreePath, Tree};
+use grove_tree::{Tree, leaves};
 use serde_json::{Map, Value, json};
 
 use crate::checkpoint::TensorFiles;
 use crate::entry::{StoredDtype, burn_dtype, stored_dtype};
 use crate::error::{Result, WeightsError};
 use crate::names::NameMap;
-use crate::outputs::{Leaf, Output, outputs};
+use crate::outputs::{Output, outputs};
 use crate::shards::{INDEX, SINGLE, crash_point, free_names, remove_stale};
 use crate::view::materialise;
 
@@ -83,8 +83,8 @@ pub fn parse_size(text: &str) -> Option<usize> {
 /// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::File`].
 pub fn save_tree<B: Backend, T: Tree<B>>(tree: &T, path: impl AsRef<Path>) -> Result<()> {
     let leaves = leaves(tree);
-    let outputs = outputs(&leaves, &NameMap::new(), &BTreeMap::new())?;
-    write_file(path.as_ref(), &outputs, &leaves, &SaveOptions::default())
+    let SaveOptions { metadata, constants, .. } = SaveOptions::default();
+    write_file(path.as_ref(), outputs(&leaves, &NameMap::new(), &constants)?, &metadata)
 }
 
 /// Saves a model under its published names and layouts. If `path` ends in `.safetensors`, it is the file. Otherwise it
@@ -107,19 +107,19 @@ pub fn save_model<B: Backend, T: Tree<B>>(
     let leaves = leaves(model);
     let outputs = outputs(&leaves, names, &options.constants)?;
     if path.extension().is_some_and(|extension| extension == "safetensors") {
-        return write_file(path, &outputs, &leaves, options);
+        return write_file(path, outputs, &options.metadata);
     }
-    let shards = shards(&outputs, options.max_shard_bytes.unwrap_or(usize::MAX));
+    let total: usize = outputs.iter().map(Output::bytes).sum();
+    let shards = shards(outputs, options.max_shard_bytes.unwrap_or(usize::MAX));
     let count = shards.len();
     let mut drafts = Vec::with_capacity(count);
     let mut kept = if count == 1 { vec![SINGLE.to_string()] } else { free_names(path, count) };
     let mut weight_map = Map::new();
-    for (shard, name) in shards.iter().zip(&kept) {
+    for (shard, name) in shards.into_iter().zip(&kept) {
         weight_map.extend(shard.iter().map(|output| (output.name.clone(), Value::from(name.as_str()))));
-        drafts.push(Draft::write(&path.join(name), |writer| write_safetensors(writer, shard, &leaves, options))?);
+        drafts.push(Draft::write(&path.join(name), |writer| write_tensors(writer, shard, &options.metadata))?);
     }
     if count > 1 {
-        let total: usize = outputs.iter().map(Output::bytes).sum();
         let index = json!({ "metadata": { "total_size": total }, "weight_map": weight_map });
         drafts.push(Draft::write(&path.join(INDEX), |writer| {
             writeln!(writer, "{index:#}").map_err(WeightsError::io("write", path.join(INDEX)))
@@ -133,10 +133,9 @@ pub fn save_model<B: Backend, T: Tree<B>>(
     remove_stale(path, &kept)
 }
 
-/// Writes all outputs to one file, atomically.
-fn write_file<B: Backend>(path: &Path, outputs: &[Output], leaves: &[Leaf<B>], options: &SaveOptions) -> Result<()> {
-    let outputs: Vec<_> = outputs.iter().collect();
-    Ok(Draft::write(path, |writer| write_safetensors(writer, &outputs, leaves, options))?.publish()?)
+/// Writes all tensors to one file, atomically.
+fn write_file(path: &Path, tensors: Vec<Output>, metadata: &BTreeMap<String, String>) -> Result<()> {
+    Ok(Draft::write(path, |writer| write_tensors(writer, tensors, metadata))?.publish()?)
 }
 
 /// Writes all tensors of files to one safetensors file, under their names. Returns their number and the number of their
@@ -166,31 +165,23 @@ pub fn convert_tensors(
         let target = dtype.filter(|_| is_float).map_or(kept, DType::from);
         infos.push((name, target, info.shape));
     }
-    let tensors = infos.iter().map(|(name, dtype, shape)| SavedTensor {
-        name,
+    let tensors = infos.iter().map(|(name, dtype, shape)| Output {
+        name: name.to_string(),
         dtype: stored_dtype(*dtype).unwrap_or(StoredDtype::F32),
-        shape,
+        shape: shape.clone(),
         read: Box::new(|| materialise(&[files.view(name, *dtype)?], 0, *dtype)),
     });
-    let (tensors, metadata) = (tensors.collect(), SaveOptions::default().metadata);
-    Draft::write(path.as_ref(), |writer| write_tensors(writer, tensors, &metadata))?.publish()?;
+    write_file(path.as_ref(), tensors.collect(), &SaveOptions::default().metadata)?;
     Ok((infos.len(), infos.iter().map(|(.., shape)| shape.iter().product::<usize>()).sum()))
 }
 
-fn leaves<B: Backend, T: Tree<B>>(tree: &T) -> Vec<Leaf<B>> {
-    let mut leaves = Vec::new();
-    tree.visit(&mut TreePath::root(), &mut |path: &TreePath, leaf: &AnyArray<B>| {
-        leaves.push((path.to_string(), leaf.clone()));
-    });
-    leaves
-}
-
 /// Divides tensors, in order, into groups of at most `limit` bytes; a larger tensor has a group of its own.
-fn shards(outputs: &[Output], limit: usize) -> Vec<Vec<&Output>> {
-    let mut shards: Vec<Vec<&Output>> = vec![Vec::new()];
+fn shards(outputs: Vec<Output>, limit: usize) -> Vec<Vec<Output>> {
+    let mut shards: Vec<Vec<Output>> = vec![Vec::new()];
     let mut filled = 0usize;
     for output in outputs {
-        let full = filled.saturating_add(output.bytes()) > limit;
+        let bytes = output.bytes();
+        let full = filled.saturating_add(bytes) > limit;
         match shards.last_mut() {
             Some(last) if !full || last.is_empty() => last.push(output),
             _ => {
@@ -198,50 +189,15 @@ fn shards(outputs: &[Output], limit: usize) -> Vec<Vec<&Output>> {
                 shards.push(vec![output]);
             }
         }
-        filled += output.bytes();
+        filled += bytes;
     }
     shards
 }
 
-/// Writes models' tensors as safetensors.
-fn write_safetensors<B: Backend>(
-    writer: &mut dyn Write,
-    outputs: &[&Output],
-    leaves: &[Leaf<B>],
-    options: &SaveOptions,
-) -> Result<()> {
-    let tensors = outputs.iter().map(|output| SavedTensor {
-        name: &output.name,
-        dtype: output.dtype,
-        shape: &output.shape,
-        read: Box::new(|| output.read(leaves)),
-    });
-    write_tensors(writer, tensors.collect(), &options.metadata)
-}
-
-/// A tensor to write. Its values are read only then.
-struct SavedTensor<'a> {
-    name: &'a str,
-    dtype: StoredDtype,
-    shape: &'a [usize],
-    read: Box<dyn Fn() -> Result<TensorData> + 'a>,
-}
-
-impl SavedTensor<'_> {
-    /// Size of the values in the file, in bytes.
-    fn bytes(&self) -> usize {
-        self.shape.iter().product::<usize>() * self.dtype.bitsize() / 8
-    }
-}
-
 /// Writes the format: header length, header, values. Tensors are sorted by decreasing element size, which aligns them,
 /// then by name. The values of one tensor are in memory at a time.
-fn write_tensors(
-    writer: &mut dyn Write,
-    mut tensors: Vec<SavedTensor<'_>>,
-    metadata: &BTreeMap<String, String>,
-) -> Result<()> {
-    tensors.sort_by(|a, b| b.dtype.bitsize().cmp(&a.dtype.bitsize()).then_with(|| a.name.cmp(b.name)));
+fn write_tensors(writer: &mut dyn Write, mut tensors: Vec<Output>, metadata: &BTreeMap<String, String>) -> Result<()> {
+    tensors.sort_by(|a, b| b.dtype.bitsize().cmp(&a.dtype.bitsize()).then_with(|| a.name.cmp(&b.name)));
     let mut header = Map::new();
     if !metadata.is_empty() {
         header.insert("__metadata__".into(), json!(metadata));
@@ -251,7 +207,7 @@ fn write_tensors(
         let end = start + tensor.bytes();
         let dtype = tensor.dtype.to_string();
         let about = json!({ "dtype": dtype, "shape": tensor.shape, "data_offsets": [start, end] });
-        header.insert(tensor.name.to_owned(), about);
+        header.insert(tensor.name.clone(), about);
         start = end;
     }
     let mut header = Value::Object(header).to_string().into_bytes();
@@ -263,7 +219,7 @@ fn write_tensors(
         let data = (tensor.read)()?;
         if data.bytes.len() != tensor.bytes() {
             let reason = format!("the device returned {} bytes instead of {}", data.bytes.len(), tensor.bytes());
-            return Err(WeightsError::CannotSave { path: tensor.name.to_owned(), reason });
+            return Err(WeightsError::CannotSave { path: tensor.name, reason });
         }
         writer.write_all(&data.bytes).map_err(failed)?;
     }
