@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::{DType, TensorData};
+use grove_files::FileError;
 use grove_tree::similar;
 
 use crate::contents::Contents;
@@ -69,7 +70,7 @@ impl TensorFiles {
     /// that a file merely claims.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let about = std::fs::metadata(path).map_err(WeightsError::io("open", path))?;
+        let about = std::fs::metadata(path).map_err(FileError::io("open", path))?;
         let file = if about.is_dir() { find(path)? } else { path.to_path_buf() };
         if file.extension().is_some_and(|extension| extension == "json") {
             let mut checkpoint = Self::open_sharded(&file)?;

@@ -290,12 +290,6 @@ impl std::fmt::Debug for WeightsError {
 }
 
 impl WeightsError {
-    /// Returns a function for `map_err` on a `std::io` operation: `.map_err(WeightsError::io("open", path))`.
-    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let named = FileError::io(action, path);
-        move |source| named(source).into()
-    }
-
     pub(crate) fn malformed(file: &Path, reason: impl Into<String>) -> Self {
         Self::Malformed { file: file.into(), reason: reason.into() }
     }

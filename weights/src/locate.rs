@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
+use grove_files::FileError;
 use serde::Deserialize;
 
 use crate::error::{Result, WeightsError};
@@ -31,10 +32,10 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
     if let Some(found) = PUBLISHED.iter().map(|name| directory.join(name)).find(|path| path.exists()) {
         return Ok(found);
     }
-    let listing = std::fs::read_dir(directory).map_err(WeightsError::io("list", directory))?;
+    let listing = std::fs::read_dir(directory).map_err(FileError::io("list", directory))?;
     let mut files: Vec<PathBuf> = Vec::new();
     for item in listing {
-        files.push(item.map_err(WeightsError::io("list", directory))?.path());
+        files.push(item.map_err(FileError::io("list", directory))?.path());
     }
     files.sort();
     let found = files.iter().map(|path| file_name(path)).collect();
@@ -102,12 +103,12 @@ impl ShardIndex {
     /// # Errors
     /// If the index is not valid, names a tensor twice, or names a shard outside its own directory.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let about = std::fs::metadata(path).map_err(WeightsError::io("open", path))?;
+        let about = std::fs::metadata(path).map_err(FileError::io("open", path))?;
         if !about.is_file() || about.len() > INDEX_LIMIT {
             let found = "an index of shards is a JSON file of one line per tensor".into();
             return Err(WeightsError::NotWeights { file: path.into(), found });
         }
-        let bytes = std::fs::read(path).map_err(WeightsError::io("read", path))?;
+        let bytes = std::fs::read(path).map_err(FileError::io("read", path))?;
         Self::parse(&bytes).map_err(|reason| WeightsError::malformed(path, reason))
     }
 

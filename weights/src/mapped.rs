@@ -4,7 +4,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use grove_files::failed_download;
+use grove_files::{FileError, failed_download};
 use memmap2::Mmap;
 
 use crate::error::{Result, WeightsError};
@@ -28,7 +28,7 @@ impl MappedFile {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let not_weights = |found: &str| WeightsError::NotWeights { file: path.into(), found: found.into() };
         // Checked before opening, because opening a pipe would wait for a writer.
-        let about = std::fs::metadata(path).map_err(WeightsError::io("open", path))?;
+        let about = std::fs::metadata(path).map_err(FileError::io("open", path))?;
         if about.is_dir() {
             return Err(not_weights("it is a directory"));
         }
@@ -38,10 +38,10 @@ impl MappedFile {
         if about.len() == 0 {
             return Err(not_weights("it is empty"));
         }
-        let file = File::open(path).map_err(WeightsError::io("open", path))?;
+        let file = File::open(path).map_err(FileError::io("open", path))?;
         // SAFETY: the mapping is read-only, and the file is not truncated while it is mapped, as the documentation of
         // `MappedFile` requires.
-        let map = unsafe { Mmap::map(&file) }.map_err(WeightsError::io("map", path))?;
+        let map = unsafe { Mmap::map(&file) }.map_err(FileError::io("map", path))?;
         let mapped = Self { path: path.into(), map };
         match mapped.disguise() {
             Some(found) => Err(not_weights(found)),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use burn::tensor::{DType, FloatDType, TensorData};
 use grove_backend::Backend;
-use grove_files::Draft;
+use grove_files::{Draft, FileError};
 use grove_tree::{Tree, leaves};
 use serde_json::{Map, Value, json};
 
@@ -121,9 +121,9 @@ pub fn save_model<B: Backend, T: Tree<B>>(
     }
     if count > 1 {
         let index = json!({ "metadata": { "total_size": total }, "weight_map": weight_map });
-        drafts.push(Draft::write(&path.join(INDEX), |writer| {
-            writeln!(writer, "{index:#}").map_err(WeightsError::io("write", path.join(INDEX)))
-        })?);
+        let file = path.join(INDEX);
+        drafts
+            .push(Draft::write(&file, |writer| writeln!(writer, "{index:#}").map_err(FileError::io("write", &file)))?);
         kept.push(INDEX.into());
     }
     for draft in drafts {
@@ -212,7 +212,7 @@ fn write_tensors(writer: &mut dyn Write, mut tensors: Vec<Output>, metadata: &BT
     }
     let mut header = Value::Object(header).to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
-    let failed = |error| WeightsError::io("write", "the temporary file of the weights")(error);
+    let failed = |error| FileError::io("write", "the temporary file of the weights")(error);
     writer.write_all(&(header.len() as u64).to_le_bytes()).map_err(failed)?;
     writer.write_all(&header).map_err(failed)?;
     for tensor in tensors {

@@ -7,7 +7,8 @@
 
 use std::path::Path;
 
-use crate::error::{Result, WeightsError};
+use crate::error::Result;
+use grove_files::FileError;
 
 /// File name of a model in one file.
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -32,7 +33,7 @@ pub(crate) fn free_names(directory: &Path, count: usize) -> Vec<String> {
 /// Removes weights files in `directory` that this crate or transformers would read instead of, or together with, the
 /// new ones.
 pub(crate) fn remove_stale(directory: &Path, kept: &[String]) -> Result<()> {
-    let listing = std::fs::read_dir(directory).map_err(WeightsError::io("list", directory))?;
+    let listing = std::fs::read_dir(directory).map_err(FileError::io("list", directory))?;
     let names = listing.filter_map(|item| item.ok()?.file_name().into_string().ok());
     let mut stale: Vec<String> =
         names.filter(|name| (name == SINGLE || name == INDEX || is_shard(name)) && !kept.contains(name)).collect();
@@ -40,7 +41,7 @@ pub(crate) fn remove_stale(directory: &Path, kept: &[String]) -> Result<()> {
     stale.sort_by_key(|name| (name != SINGLE, name != INDEX));
     for path in stale.iter().map(|name| directory.join(name)) {
         crash_point();
-        std::fs::remove_file(&path).map_err(WeightsError::io("remove", &path))?;
+        std::fs::remove_file(&path).map_err(FileError::io("remove", &path))?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::Path;
 
-use grove_files::failed_download;
+use grove_files::{FileError, failed_download};
 use image::error::{ImageError as CodecError, LimitErrorKind};
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, RgbImage};
 
@@ -36,8 +36,8 @@ impl Default for Limits {
 /// As [`decode`]; also if the path is a directory, cannot be opened, or is larger than [`Limits::max_file_bytes`].
 pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
     let path = path.as_ref();
-    let file = File::open(path).map_err(ImageError::io("open", path))?;
-    let metadata = file.metadata().map_err(ImageError::io("read", path))?;
+    let file = File::open(path).map_err(FileError::io("open", path))?;
+    let metadata = file.metadata().map_err(FileError::io("read", path))?;
     if metadata.is_dir() {
         let found = "it is a directory; name one of its files".to_owned();
         return Err(ImageError::NotAnImage { file: path.to_owned(), found });
@@ -57,7 +57,7 @@ pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
 pub fn read(stream: impl Read, name: &Path, limits: &Limits) -> Result<RgbImage> {
     let mut bytes = Vec::new();
     let most = limits.max_file_bytes.saturating_add(1);
-    stream.take(most).read_to_end(&mut bytes).map_err(ImageError::io("read", name))?;
+    stream.take(most).read_to_end(&mut bytes).map_err(FileError::io("read", name))?;
     decode(&bytes, name, limits)
 }
 

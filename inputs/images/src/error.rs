@@ -93,12 +93,6 @@ impl std::fmt::Debug for ImageError {
 }
 
 impl ImageError {
-    /// Returns an adapter for `map_err` on `std::io` operations: `.map_err(ImageError::io("open", path))`.
-    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let named = FileError::io(action, path);
-        move |source| named(source).into()
-    }
-
     pub(crate) fn config(file: &Path, reason: impl Into<String>) -> Self {
         Self::Config { file: file.to_owned(), reason: reason.into() }
     }

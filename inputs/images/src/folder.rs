@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{ImageError, Result};
+use grove_files::FileError;
 
 /// Extensions of image files. They only distinguish images from other files in a folder; [`open`](crate::open)
 /// detects the format by content.
@@ -72,7 +73,7 @@ impl ImageFolder {
 /// The path does not exist, or a directory cannot be read.
 pub fn files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let path = path.as_ref();
-    let metadata = std::fs::metadata(path).map_err(ImageError::io("open", path))?;
+    let metadata = std::fs::metadata(path).map_err(FileError::io("open", path))?;
     let mut found = Vec::new();
     if metadata.is_dir() {
         search(path, 0, &mut found)?;
@@ -100,7 +101,7 @@ fn search(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
 
 /// Returns the entries of a directory that are not hidden, sorted.
 fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
-    let failed = || ImageError::io("read the directory", dir);
+    let failed = || FileError::io("read the directory", dir);
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(failed())? {
         let entry = entry.map_err(failed())?;

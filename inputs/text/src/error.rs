@@ -120,12 +120,6 @@ fn place(line: Option<usize>) -> String {
 }
 
 impl TextError {
-    /// Returns an adapter for `map_err` on `std::io` operations: `.map_err(TextError::io("open", path))`.
-    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let named = FileError::io(action, path);
-        move |source| named(source).into()
-    }
-
     pub(crate) fn tokenizer(path: &Path, reason: String) -> Self {
         Self::Tokenizer { path: path.to_owned(), reason }
     }

@@ -6,6 +6,7 @@ use std::{
     path::Path,
 };
 
+use grove_files::FileError;
 use serde_json::Value;
 
 use crate::error::{Result, TextError};
@@ -19,13 +20,13 @@ pub(crate) fn read(path: &Path, largest: u64) -> Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(TextError::io("open", path)(error)),
+        Err(error) => return Err(FileError::io("open", path)(error).into()),
     };
-    if !file.metadata().map_err(TextError::io("read", path))?.is_file() {
+    if !file.metadata().map_err(FileError::io("read", path))?.is_file() {
         return Err(TextError::config(path, "it is not a regular file"));
     }
     let mut bytes = Vec::new();
-    file.take(largest + 1).read_to_end(&mut bytes).map_err(TextError::io("read", path))?;
+    file.take(largest + 1).read_to_end(&mut bytes).map_err(FileError::io("read", path))?;
     if bytes.len() as u64 > largest {
         let reason = format!("it exceeds the limit of {} MiB", largest >> 20);
         return Err(TextError::config(path, reason));

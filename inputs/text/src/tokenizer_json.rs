@@ -6,6 +6,7 @@
 
 use std::{fmt, path::Path};
 
+use grove_files::FileError;
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
@@ -126,7 +127,7 @@ impl<'de> Deserialize<'de> for Vocabulary {
 pub fn from_file(path: impl AsRef<Path>) -> Result<Tokenizer> {
     let path = path.as_ref();
     let Some(bytes) = files::read(path, LARGEST)? else {
-        return Err(TextError::io("open", path)(std::io::ErrorKind::NotFound.into()));
+        return Err(FileError::io("open", path)(std::io::ErrorKind::NotFound.into()).into());
     };
     from_bytes(&bytes).map_err(|reason| TextError::config(path, reason))
 }

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-#[cfg(feature = "hub")]
 use crate::error::{Result, WeightsError};
+#[cfg(feature = "hub")]
+use grove_files::FileError;
 
 /// Address of the hub, credentials, cache directory and limits.
 ///
@@ -178,7 +179,7 @@ impl HubOptions {
             let reason = "no home directory is known for downloads; set HF_HOME";
             return Err(WeightsError::BadHubOption(reason.into()));
         };
-        std::path::absolute(cache).map_err(WeightsError::io("find", cache))
+        Ok(std::path::absolute(cache).map_err(FileError::io("find", cache))?)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use grove_files::write_atomically;
+use grove_files::{FileError, write_atomically};
 use hf_hub::api::RepoInfo;
 use hf_hub::{Cache, Repo, RepoType};
 
@@ -140,7 +140,7 @@ impl<'a> Hub<'a> {
             Failure::Checksum { announced, received } => {
                 self.server(format!("the sha256 of the file that it sent is {received}, but it announced {announced}"))
             }
-            Failure::Disk { path, source } => WeightsError::io("write in the cache", path)(source),
+            Failure::Disk { path, source } => FileError::io("write in the cache", path)(source).into(),
         }
     }
 

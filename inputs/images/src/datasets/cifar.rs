@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::ImageSet;
 use crate::error::{ImageError, Result};
+use grove_files::FileError;
 
 const FORMAT: &str = "CIFAR binary";
 const SIDE: usize = 32;
@@ -43,13 +44,13 @@ impl CifarKind {
 pub fn read_cifar(path: impl AsRef<Path>, kind: CifarKind) -> Result<ImageSet> {
     let path = path.as_ref();
     let wrong = |reason: String| ImageError::dataset(path, FORMAT, reason);
-    let file = File::open(path).map_err(ImageError::io("open", path))?;
-    let metadata = file.metadata().map_err(ImageError::io("read", path))?;
+    let file = File::open(path).map_err(FileError::io("open", path))?;
+    let metadata = file.metadata().map_err(FileError::io("read", path))?;
     if metadata.is_dir() {
         return Err(wrong("it is a directory; name one of its .bin files".into()));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(ImageError::io("read", path))?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(FileError::io("read", path))?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(wrong("it is larger than 2 GiB".into()));
     }

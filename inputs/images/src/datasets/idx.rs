@@ -6,7 +6,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
-use grove_files::write_atomically;
+use grove_files::{FileError, write_atomically};
 
 use super::ImageSet;
 use crate::error::{ImageError, Result};
@@ -114,20 +114,20 @@ pub fn write_idx_labels(path: impl AsRef<Path>, labels: &[u8]) -> Result<()> {
 
 fn read<const RANK: usize>(path: &Path) -> Result<([usize; RANK], Vec<u8>)> {
     let wrong = |reason: String| ImageError::dataset(path, FORMAT, reason);
-    let file = File::open(path).map_err(ImageError::io("open", path))?;
-    let metadata = file.metadata().map_err(ImageError::io("read", path))?;
+    let file = File::open(path).map_err(FileError::io("open", path))?;
+    let metadata = file.metadata().map_err(FileError::io("read", path))?;
     if metadata.is_dir() {
         return Err(wrong("it is a directory".into()));
     }
     let mut file = BufReader::new(file);
-    let start = std::io::BufRead::fill_buf(&mut file).map_err(ImageError::io("read", path))?;
+    let start = std::io::BufRead::fill_buf(&mut file).map_err(FileError::io("read", path))?;
     let compressed = start.starts_with(&[0x1f, 0x8b]);
     let mut data: Box<dyn Read> = if compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
 
     let ended = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::UnexpectedEof => wrong("it ends early (truncated); download it again".into()),
         _ if compressed => wrong(format!("it cannot be decompressed: {e}; download it again")),
-        _ => ImageError::io("read", path)(e),
+        _ => FileError::io("read", path)(e).into(),
     };
     let mut magic = [0; 4];
     data.read_exact(&mut magic).map_err(ended)?;

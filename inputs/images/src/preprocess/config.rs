@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use grove_files::{directory_at, printable::excerpt};
+use grove_files::{FileError, directory_at, printable::excerpt};
 use serde_json::Value;
 
 use super::{Preprocessor, Resize, entries::Entries, keys, timm};
@@ -22,11 +22,11 @@ pub(super) const PROCESSOR: &str = "processor_config.json";
 
 /// Reads a configuration file of limited size.
 fn text_of(file: &Path) -> Result<String> {
-    let length = std::fs::metadata(file).map_err(ImageError::io("open", file))?.len();
+    let length = std::fs::metadata(file).map_err(FileError::io("open", file))?.len();
     if length > MAX_BYTES {
         return Err(ImageError::config(file, format!("{length} bytes are too large for a configuration")));
     }
-    std::fs::read_to_string(file).map_err(ImageError::io("read", file))
+    Ok(std::fs::read_to_string(file).map_err(FileError::io("read", file))?)
 }
 
 /// Reads a configuration file as JSON.

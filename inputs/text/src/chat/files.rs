@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use grove_files::FileError;
 use serde_json::{Map, Value};
 
 use super::LONGEST;
@@ -65,11 +66,11 @@ pub fn additional_templates(directory: impl AsRef<Path>) -> Result<Vec<String>> 
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(Vec::new()),
-        Err(error) => return Err(TextError::io("read", folder)(error)),
+        Err(error) => return Err(FileError::io("read", folder)(error).into()),
     };
     let mut names = Vec::new();
     for entry in entries {
-        let name = entry.map_err(TextError::io("read", folder.as_path()))?.file_name().into_string();
+        let name = entry.map_err(FileError::io("read", folder.as_path()))?.file_name().into_string();
         names.extend(name.ok().filter(|name| name.ends_with(".jinja")));
     }
     names.sort();

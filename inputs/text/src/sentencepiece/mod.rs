@@ -9,6 +9,7 @@
 
 use std::path::Path;
 
+use grove_files::FileError;
 use prost::Message;
 use tokenizers::Tokenizer;
 
@@ -37,7 +38,7 @@ const LARGEST: u64 = 16 << 20;
 pub fn from_file(path: impl AsRef<Path>) -> Result<Tokenizer> {
     let path = path.as_ref();
     let Some(bytes) = files::read(path, LARGEST)? else {
-        return Err(TextError::io("open", path)(std::io::ErrorKind::NotFound.into()));
+        return Err(FileError::io("open", path)(std::io::ErrorKind::NotFound.into()).into());
     };
     build(&bytes, &Options::beside(path)?, path)
 }
