@@ -11,13 +11,13 @@ use super::client::Client;
 use super::failure::{Failure, with_retries};
 use super::is_plain_path;
 use super::options::HubOptions;
-use super::selection::{has_tokenizer, parts_of};
+use super::selection::parts_of;
 use super::transfer::Download;
 use super::wanted::FilePatterns;
 use crate::error::{Result, WeightsError};
 use crate::hub_names::is_commit;
 use crate::locate::ShardIndex;
-use crate::names_of_files::{is_gguf, is_part, is_template};
+use crate::names_of_files::{VOCABULARY_FILES, is_gguf, is_part, is_template};
 
 /// Downloads the requested files that the cache lacks; see [`fetch`](super::fetch).
 pub(super) fn download(options: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<PathBuf> {
@@ -171,7 +171,7 @@ impl<'a> Hub<'a> {
         if let Some(file) = wanted.missing(of_gguf, |file| exists.contains(file)) {
             return Err(self.missing(file));
         }
-        if wanted.tokenizer && !has_tokenizer(|name| exists.contains(name)) {
+        if wanted.tokenizer && !VOCABULARY_FILES.iter().any(|name| exists.contains(name)) {
             return Err(self.missing("a tokenizer"));
         }
         let weights = weights.transpose().map_err(|reason| self.missing(&reason))?;

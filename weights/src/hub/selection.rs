@@ -3,14 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::wanted::FilePatterns;
+use crate::adapter::has_tokenizer;
 use crate::gguf::{part_name, part_of};
 use crate::locate::{ENDINGS, PUBLISHED, ShardIndex, file_name, find, is_plain_file_name};
-use crate::names_of_files::{ADAPTER_FILE, VOCABULARY_FILES, is_gguf};
-
-/// Returns true if files with these names include a tokenizer.
-pub(super) fn has_tokenizer(exists: impl Fn(&str) -> bool) -> bool {
-    VOCABULARY_FILES.into_iter().any(exists)
-}
+use crate::names_of_files::{ADAPTER_FILE, is_gguf};
 
 /// Folder of the transformer in older repositories of sentence-transformers.
 const TRANSFORMER: &str = "0_Transformer/";
@@ -43,7 +39,7 @@ impl FilePatterns {
         if let Some(missing) = self.missing(of_gguf, |name| directory.join(name).exists()) {
             return Some(missing.clone());
         }
-        if self.tokenizer && !has_tokenizer(|name| directory.join(name).exists()) {
+        if self.tokenizer && !has_tokenizer(directory) {
             return Some("a tokenizer".into());
         }
         let Some(weights) = weights? else {

@@ -20,7 +20,7 @@ impl FilePatterns {
     /// `config.json`; all shards are included.
     pub fn model() -> Self {
         let optional = TOKENIZER_FILES.iter().chain(&SETTINGS_FILES).map(|name| (*name).to_string()).collect();
-        Self { required: vec!["config.json".into()], optional, weights: true, tokenizer: false, gguf: None }
+        Self { optional, weights: true, ..Self::files(["config.json"]) }
     }
 
     /// Selects only the files `names`, all required.
@@ -43,13 +43,7 @@ impl FilePatterns {
     /// file; a repository of GGUF files has the tokenizer in its weights.
     pub fn tokenizer() -> Self {
         let optional = TOKENIZER_FILES.map(str::to_owned).into();
-        Self { required: Vec::new(), optional, weights: false, tokenizer: true, gguf: None }
-    }
-
-    /// Adds an optional file.
-    pub fn and_maybe(mut self, name: impl Into<String>) -> Self {
-        self.optional.push(name.into());
-        self
+        Self { optional, tokenizer: true, ..Self::files::<String>([]) }
     }
 }
 
