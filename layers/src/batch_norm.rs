@@ -151,12 +151,7 @@ impl<B: Backend> BatchNorm<B> {
         let variance = sums(centred.clone().powi_scalar(2));
         let scale = to_dtype(self.weight.val(), wide) / variance.clone().add_scalar(self.eps).sqrt();
         let y = centred * scale.reshape([1, c, 1, 1]) + to_dtype(self.bias.val(), wide).reshape([1, c, 1, 1]);
-        let y = match residual {
-            Some(residual) => y + at_least_f32(residual),
-            None => y,
-        };
-        let y = if rectify { relu(y) } else { y };
-        let y = to_dtype(y, dtype);
+        let y = to_dtype(add_then(y, residual, rectify), dtype);
         // Running statistics get no gradient.
         let unbiased = variance * (count.clone() / count.sub_scalar(1.0));
         (y, self.successor(mean.detach(), unbiased.detach()))
@@ -170,14 +165,18 @@ impl<B: Backend> BatchNorm<B> {
             let row = to_dtype(row, x.dtype());
             row.reshape([1, self.weight.shape()[0], 1, 1])
         });
-        let y = x * scale + shift;
-        let y = match residual {
-            Some(residual) => y + at_least_f32(residual),
-            None => y,
-        };
-        let y = if rectify { relu(y) } else { y };
-        to_dtype(y, dtype)
+        to_dtype(add_then(x * scale + shift, residual, rectify), dtype)
     }
+}
+
+/// Adds `residual` if it is `Some`, then applies a ReLU if `rectify` is true.
+#[track_caller]
+fn add_then<B: Backend>(y: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> Tensor<B, 4> {
+    let y = match residual {
+        Some(residual) => y + at_least_f32(residual),
+        None => y,
+    };
+    if rectify { relu(y) } else { y }
 }
 
 /// Returns the model with every [`BatchNorm`] using the batch statistics of all ranks in training, as PyTorch's

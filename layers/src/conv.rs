@@ -86,10 +86,14 @@ impl<B: Backend> Conv2d<B> {
 
 /// Returns the shape of the weight, `[out, in / groups, kernel height, kernel width]`.
 fn weight_shape(inputs: usize, outputs: usize, [height, width]: [usize; 2], options: &Conv2dOptions) -> [usize; 4] {
-    let groups = options.groups;
+    [outputs, inputs_per_group(inputs, outputs, options.groups), height, width]
+}
+
+/// Returns the number of input channels of a group.
+pub(crate) fn inputs_per_group(inputs: usize, outputs: usize, groups: usize) -> usize {
     assert!(
         inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups),
         "the channels are not divisible into {groups} groups"
     );
-    [outputs, inputs / groups, height, width]
+    inputs / groups
 }

@@ -2,6 +2,8 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, Conv2dOptions, ops};
 use grove_tree::{Array, Init, Tree};
 
+use crate::conv::inputs_per_group;
+
 /// A 1-D convolution over sequences, as PyTorch's `nn.Conv1d`.
 ///
 /// ```
@@ -50,15 +52,10 @@ impl<B: Backend> Conv1d<B> {
     /// # Panics
     /// If the groups do not divide the channels.
     pub fn new(inputs: usize, outputs: usize, kernel: usize, options: Conv1dOptions, init: impl Into<Init<B>>) -> Self {
-        let init = init.into();
-        let groups = options.groups;
-        assert!(
-            inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups),
-            "the channels are not divisible into {groups} groups"
-        );
-        let bound = 1.0 / ((inputs / groups * kernel) as f32).sqrt();
+        let (init, inputs) = (init.into(), inputs_per_group(inputs, outputs, options.groups));
+        let bound = 1.0 / ((inputs * kernel) as f32).sqrt();
         Self {
-            weight: init.named("weight").uniform([outputs, inputs / groups, kernel], -bound, bound),
+            weight: init.named("weight").uniform([outputs, inputs, kernel], -bound, bound),
             bias: Some(init.named("bias").uniform([outputs], -bound, bound)),
             options,
         }

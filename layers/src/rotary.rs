@@ -155,30 +155,32 @@ impl Rope {
         if !self.depends_on_length() {
             return self.at(&positions, 1, dtype, device);
         }
-        let (mut cos, mut sin) = (vec![], vec![]);
-        for position in positions {
-            let (angles, magnitude) = self.angles((position + 1).max(least));
-            let turned = angles.iter().map(|angle| position as f32 * angle);
-            cos.extend(turned.clone().map(|angle| angle.cos() * magnitude));
-            sin.extend(turned.map(|angle| angle.sin() * magnitude));
-        }
-        let table = |values: Vec<f32>| {
-            let table = TensorData::new(values, [1, len, self.head_dim / 2]).convert_dtype(dtype);
-            Tensor::<B, 3>::from_data(table, (device, dtype))
-        };
-        RopeAngles { cos: table(cos), sin: table(sin), interleaved: self.interleaved }
+        let angles: Vec<_> = (1..=len).map(|len| self.angles(len.max(least))).collect();
+        let turns: Vec<_> = positions.into_iter().zip(&angles).collect();
+        self.rotations(&turns, 1, dtype, device)
     }
 
     /// Computes the rotations at positions. `positions` holds `rows` concatenated rows of equal length: one row for all
     /// sequences of a batch, or one row per sequence.
     pub fn at<B: Backend>(&self, positions: &[usize], rows: usize, dtype: DType, device: &B::Device) -> RopeAngles<B> {
-        let len = positions.iter().max().map_or(0, |last| last + 1);
-        let (angles, magnitude) = self.angles(len);
-        let shape = [rows, positions.len() / rows.max(1), angles.len()];
+        let angles = self.angles(positions.iter().max().map_or(0, |last| last + 1));
+        let turns: Vec<_> = positions.iter().map(|&position| (position, &angles)).collect();
+        self.rotations(&turns, rows, dtype, device)
+    }
+
+    /// Computes the rotations at positions, each with the [`angles`](Self::angles) of its sequence.
+    fn rotations<B: Backend>(
+        &self,
+        turns: &[(usize, &(Vec<f32>, f32))],
+        rows: usize,
+        dtype: DType,
+        device: &B::Device,
+    ) -> RopeAngles<B> {
+        let shape = [rows, turns.len() / rows.max(1), self.head_dim / 2];
         let table = |f: fn(f32) -> f32| {
-            let values = positions
-                .iter()
-                .flat_map(|&position| angles.iter().map(move |angle| f(position as f32 * angle) * magnitude));
+            let values = turns.iter().flat_map(|&(position, (angles, magnitude))| {
+                angles.iter().map(move |angle| f(position as f32 * angle) * magnitude)
+            });
             let table = TensorData::new(values.collect::<Vec<f32>>(), shape).convert_dtype(dtype);
             Tensor::<B, 3>::from_data(table, (device, dtype))
         };

@@ -11,8 +11,8 @@ pub trait Cell<B: Backend, const S: usize>: Tree<B> {
     /// Sizes of the states. The first is the output size.
     fn state_sizes(&self) -> [usize; S];
 
-    /// Runs over a packed batch: one operation for all steps.
     /// Runs over a packed batch. All steps are one backend operation.
+    ///
     /// # Shapes
     /// - x `[rows, inputs]`
     /// - state before the first step, and after each sequence's last step, each `[b, n]`

@@ -147,7 +147,7 @@ impl<C> Recurrent<C> {
             for (cell, reverse) in cells.into_iter().flatten() {
                 let index = after[0].len();
                 let before = match &state {
-                    Some(state) => state.each_ref().map(|all| first_of(all.val().narrow(0, index, 1))),
+                    Some(state) => state.each_ref().map(|all| Array::new(all.val().narrow(0, index, 1).squeeze_dim(0))),
                     None => cell.zeros(b, &x),
                 };
                 let (y, state) = cell.run(x.clone(), &steps[usize::from(reverse)], before);
@@ -160,11 +160,4 @@ impl<C> Recurrent<C> {
         }
         (x, after.map(|states| Array::new(Tensor::cat(states, 0))))
     }
-}
-
-/// Reshapes `[1, b, n]` to `[b, n]`.
-#[track_caller]
-fn first_of<B: Backend>(x: Tensor<B, 3>) -> Array<B, 2> {
-    let [_, b, n] = x.dims();
-    Array::new(x.reshape([b, n]))
 }
