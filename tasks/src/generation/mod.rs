@@ -6,6 +6,7 @@
 mod batch;
 mod decoder;
 mod device_sampler;
+mod gguf_sampling;
 mod jitted;
 mod options;
 mod published;
