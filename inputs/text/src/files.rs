@@ -6,8 +6,8 @@ use std::{
     path::Path,
 };
 
-use grove_files::FileError;
-use serde_json::Value;
+use grove_files::{FileError, printable::excerpt};
+use serde_json::{Map, Value};
 
 use crate::error::{Result, TextError};
 
@@ -41,13 +41,27 @@ pub(crate) fn text(path: &Path, largest: u64) -> Result<Option<String>> {
 }
 
 /// Reads a JSON object; `None` if the file does not exist.
-pub(crate) fn object(path: &Path) -> Result<Option<serde_json::Map<String, Value>>> {
+pub(crate) fn object(path: &Path) -> Result<Option<Map<String, Value>>> {
     let Some(bytes) = read(path, LARGEST_JSON)? else { return Ok(None) };
     match grove_files::parse_json(&bytes) {
         Ok(Value::Object(object)) => Ok(Some(object)),
         Ok(_) => Err(TextError::config(path, "it is not a JSON object")),
         Err(error) => Err(TextError::config(path, format!("it is not JSON: {error}"))),
     }
+}
+
+/// Returns a boolean entry of a configuration; `None` if it is missing or null.
+pub(crate) fn flag(file: &Path, fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Bool(flag)) => Ok(Some(*flag)),
+        Some(other) => Err(out_of_range(file, name, other, "true or false")),
+    }
+}
+
+/// Returns the error for an entry of a configuration that is not in its range.
+pub(crate) fn out_of_range(file: &Path, name: &str, value: &Value, range: &str) -> TextError {
+    TextError::config(file, format!("{name} is {}; it must be {range}", excerpt(&value.to_string(), 100)))
 }
 
 /// Returns the text of a token in a configuration: a string, or the `content` of an object.

@@ -140,6 +140,57 @@ pub(crate) fn settings_of(directory: &Path) -> TextResult<Map<String, Value>> {
     tokenizer_settings(object("tokenizer_config.json")?, || object("special_tokens_map.json"))
 }
 
+/// Returns the tokens that the files of a directory list with their ids, ordered by id: the entries of
+/// `added_tokens_decoder` in the [settings](settings_of), else those of the older `added_tokens.json`, from texts to ids.
+/// `special` are the special tokens among those of the older file.
+///
+/// # Errors
+/// A file cannot be read, or an entry is not a token with an id.
+pub(crate) fn listed_tokens(
+    settings: &Map<String, Value>,
+    directory: &Path,
+    special: &BTreeSet<String>,
+) -> TextResult<Vec<(u32, AddedToken)>> {
+    let mut tokens = Vec::new();
+    if let Some(entries) = settings.get("added_tokens_decoder").filter(|entries| !entries.is_null()) {
+        let wrong = |reason: String| TextError::config(&directory.join("tokenizer_config.json"), reason);
+        let Some(entries) = entries.as_object() else {
+            return Err(wrong("its added_tokens_decoder is not an object".into()));
+        };
+        for (id, entry) in entries {
+            let number = id.parse().map_err(|_| wrong(format!("{id:?} in its added_tokens_decoder is not an id")))?;
+            let entry = TokenEntry::deserialize(entry).map_err(|error| {
+                wrong(format!("the entry {id:?} of its added_tokens_decoder is not a token: {error}"))
+            })?;
+            tokens.push((number, entry.token()));
+        }
+    } else {
+        let file = directory.join("added_tokens.json");
+        for (text, id) in files::object(&file)?.unwrap_or_default() {
+            let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
+                return Err(TextError::config(&file, format!("{text:?} has no id")));
+            };
+            let is_special = special.contains(&text);
+            tokens.push((id, AddedToken::from(text, is_special)));
+        }
+    }
+    tokens.sort_by_key(|(id, _)| *id);
+    Ok(tokens)
+}
+
+/// Checks that an added token has the id in its file.
+pub(crate) fn check_id(tokenizer: &Tokenizer, text: &str, id: u32) -> Result<(), String> {
+    let got = tokenizer.token_to_id(text);
+    if got == Some(id) {
+        return Ok(());
+    }
+    let got = got.map_or("none".into(), |got| got.to_string());
+    Err(format!(
+        "the added token {text:?} (of `added_tokens_decoder`, or of added_tokens.json) should have the id {id}, but gets \
+         {got}; is this the model's own file?"
+    ))
+}
+
 /// Keys of the special tokens of transformers, in the order in which it adds missing ones.
 pub(crate) const ROLES: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];

@@ -89,20 +89,8 @@ fn build(bytes: &[u8], options: &Options, file: &Path) -> Result<Tokenizer> {
     }
     .map_err(wrong)?;
     options.add_to(&mut tokenizer, file)?;
-    let bos = options.end(
-        &tokenizer,
-        options.add_bos,
-        options.bos.as_deref(),
-        trainer.bos.as_deref().unwrap_or("<s>"),
-        file,
-    )?;
-    let eos = options.end(
-        &tokenizer,
-        options.add_eos,
-        options.eos.as_deref(),
-        trainer.eos.as_deref().unwrap_or("</s>"),
-        file,
-    )?;
+    let usual = [trainer.bos.as_deref().unwrap_or("<s>"), trainer.eos.as_deref().unwrap_or("</s>")];
+    let [bos, eos] = options.ends(&tokenizer, usual, file)?;
     special::surround(&mut tokenizer, bos, eos).map_err(wrong)?;
     Ok(tokenizer)
 }

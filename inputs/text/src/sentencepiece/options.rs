@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::{AddedToken, Tokenizer};
 
@@ -10,7 +9,7 @@ use crate::{
     error::{Result, TextError},
     files,
     pieces::Piece,
-    special::{self, TokenEntry},
+    special,
 };
 
 /// Options that a SentencePiece model does not contain. Defaults are LLaMA's.
@@ -58,12 +57,9 @@ impl Options {
         let model = model.as_ref();
         let file = model.with_file_name("tokenizer_config.json");
         let mut options = Self::default();
-        let config = special::settings_of(model.parent().unwrap_or(Path::new("")))?;
-        let flag = |name: &str| match config.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Bool(flag)) => Ok(Some(*flag)),
-            Some(other) => Err(TextError::config(&file, format!("its {name} is {other}, not true or false"))),
-        };
+        let directory = model.parent().unwrap_or(Path::new(""));
+        let config = special::settings_of(directory)?;
+        let flag = |name: &str| files::flag(&file, &config, name);
         // As in transformers, a token that a file sets to null is not added.
         let denied = |role: &str| config.get(role).is_some_and(Value::is_null);
         options.add_bos = flag("add_bos_token")?.unwrap_or(true) && !denied("bos_token");
@@ -77,24 +73,9 @@ impl Options {
             let tokens = config.get(list).and_then(Value::as_array).into_iter().flatten();
             options.special.extend(tokens.filter_map(files::token).map(str::to_owned));
         }
-        options.added = match config.get("added_tokens_decoder") {
-            Some(entries) => decoder(entries).map_err(|reason| TextError::config(&file, reason))?,
-            None => options.old_list(&model.with_file_name("added_tokens.json"))?,
-        };
+        let special = options.special.iter().cloned().collect();
+        options.added = special::listed_tokens(&config, directory, &special)?;
         Ok(options)
-    }
-
-    /// Reads the older `added_tokens.json`, from texts to ids.
-    fn old_list(&self, file: &Path) -> Result<Vec<(u32, AddedToken)>> {
-        let mut added = Vec::new();
-        for (text, id) in files::object(file)?.unwrap_or_default() {
-            let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
-                return Err(TextError::config(file, format!("{text:?} has no id")));
-            };
-            added.push((id, AddedToken::from(text.clone(), self.special.contains(&text))));
-        }
-        added.sort_by_key(|(id, _)| *id);
-        Ok(added)
     }
 
     /// Returns the special tokens that are pieces.
@@ -109,55 +90,32 @@ impl Options {
         let wrong = |reason: String| TextError::config(&file.with_file_name("tokenizer_config.json"), reason);
         let tokens: Vec<AddedToken> = self.added.iter().map(|(_, token)| token.clone()).collect();
         special::add(tokenizer, &tokens).map_err(wrong)?;
-        for (id, token) in &self.added {
-            let got = tokenizer.token_to_id(&token.content);
-            if got != Some(*id) {
-                let got = got.map_or("none".into(), |got| got.to_string());
-                let text = &token.content;
-                return Err(wrong(format!(
-                    "the added token {text:?} should have the id {id}, but gets {got}; is this the model's own file?"
-                )));
-            }
-        }
-        Ok(())
+        self.added.iter().try_for_each(|(id, token)| special::check_id(tokenizer, &token.content, *id)).map_err(wrong)
     }
 
-    /// Returns the token at an end of each sequence with its id, if `wanted`.
-    pub(super) fn end(
+    /// Returns the tokens at the beginning and at the end of each sequence with their ids. `usual` are the model's own.
+    pub(super) fn ends(
         &self,
         tokenizer: &Tokenizer,
-        wanted: bool,
-        named: Option<&str>,
-        usual: &str,
+        usual: [&str; 2],
         file: &Path,
-    ) -> Result<Option<(String, u32)>> {
-        if !wanted {
-            return Ok(None);
-        }
-        let text = named.unwrap_or(usual);
-        match tokenizer.token_to_id(text) {
-            Some(id) => Ok(Some((text.to_owned(), id))),
-            None if named.is_some() => {
-                let reason = format!(
-                    "{text:?}, which is added to every text, is not a token of the model; correct bos_token and \
-                     eos_token here or in special_tokens_map.json"
-                );
-                Err(TextError::config(&file.with_file_name("tokenizer_config.json"), reason))
+    ) -> Result<[Option<(String, u32)>; 2]> {
+        let end = |is_added: bool, named: &Option<String>, usual: &str| {
+            if !is_added {
+                return Ok(None);
             }
-            None => Ok(None),
-        }
+            let text = named.as_deref().unwrap_or(usual);
+            match tokenizer.token_to_id(text) {
+                None if named.is_some() => {
+                    let reason = format!(
+                        "{text:?}, which is added to every text, is not a token of the model; correct bos_token and \
+                         eos_token here or in special_tokens_map.json"
+                    );
+                    Err(TextError::config(&file.with_file_name("tokenizer_config.json"), reason))
+                }
+                id => Ok(id.map(|id| (text.to_owned(), id))),
+            }
+        };
+        Ok([end(self.add_bos, &self.bos, usual[0])?, end(self.add_eos, &self.eos, usual[1])?])
     }
-}
-
-fn decoder(entries: &Value) -> std::result::Result<Vec<(u32, AddedToken)>, String> {
-    let Some(entries) = entries.as_object() else { return Err("its added_tokens_decoder is not an object".into()) };
-    let mut added = Vec::new();
-    for (id, entry) in entries {
-        let number: u32 = id.parse().map_err(|_| format!("{id:?} in its added_tokens_decoder is not an id"))?;
-        let entry =
-            TokenEntry::deserialize(entry).map_err(|error| format!("its added token {id} is wrong: {error}"))?;
-        added.push((number, entry.token()));
-    }
-    added.sort_by_key(|(id, _)| *id);
-    Ok(added)
 }

@@ -1,20 +1,17 @@
 //! Added tokens: the entries of `added_tokens_decoder` and of `added_tokens.json`, and special tokens that only
 //! `tokenizer_config.json` or `special_tokens_map.json` name.
 
-use grove_files::{FileError, read_json};
+use grove_files::FileError;
 use serde::Deserialize;
-use serde_json::{Map, Value};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-};
+use serde_json::Value;
+use std::{collections::BTreeSet, path::Path};
 use tokenizers::{AddedToken, Tokenizer as HfTokenizer};
 
 use super::class::{Class, Settings};
 use crate::{
     error::{Result, TextError},
     files,
-    special::{ROLES, TokenEntry},
+    special::{ROLES, TokenEntry, check_id, listed_tokens},
 };
 
 /// Default special tokens of transformers' SentencePiece class.
@@ -74,13 +71,10 @@ impl Settings {
     /// Adds the tokens listed in the files beside a vocabulary. Tokens in the vocabulary keep their ids. Each other
     /// token must get the id in its file.
     pub fn add_tokens(&self, tokenizer: &mut HfTokenizer) -> Result<()> {
-        let listed = self.listed()?;
+        let listed = self.listed()?.into_iter();
+        let mut tokens: Vec<(Option<u32>, AddedToken)> = listed.map(|(id, token)| (Some(id), token)).collect();
         let known: BTreeSet<String> =
             tokenizer.get_added_tokens_decoder().into_values().map(|token| token.content).collect();
-        let mut tokens: Vec<(Option<u32>, AddedToken)> = vec![];
-        for (id, token) in listed {
-            tokens.push((Some(id), token));
-        }
         for token in self.named()? {
             if !known.contains(&token.content) && !tokens.iter().any(|(_, other)| other.content == token.content) {
                 tokens.push((None, token));
@@ -100,13 +94,8 @@ impl Settings {
         let wrong = |reason: String| TextError::tokenizer(&self.file, reason);
         crate::add_tokens(tokenizer, &all).map_err(wrong)?;
         for (id, token) in tokens {
-            let (Some(id), got) = (id, tokenizer.token_to_id(&token.content)) else { continue };
-            if got != Some(id) {
-                let (text, got) = (&token.content, got.map_or("none".into(), |got| got.to_string()));
-                return Err(wrong(format!(
-                    "the added token {text:?} (of `added_tokens_decoder`, or of added_tokens.json) should have the id \
-                     {id}, but gets {got}; is this the model's own file?"
-                )));
+            if let Some(id) = id {
+                check_id(tokenizer, &token.content, id).map_err(wrong)?;
             }
         }
         Ok(())
@@ -118,7 +107,7 @@ impl Settings {
         if self.fields.get("added_tokens_decoder").is_none_or(Value::is_null) {
             return Ok(());
         }
-        let mut kept: Vec<AddedToken> = self.listed()?.into_values().collect();
+        let mut kept: Vec<AddedToken> = self.listed()?.into_iter().map(|(_, token)| token).collect();
         kept.extend(self.named()?);
         let own = tokenizer.get_added_tokens_decoder().into_values();
         let lost = own
@@ -132,34 +121,9 @@ impl Settings {
     }
 
     /// Returns the tokens that are listed with ids, ordered by id.
-    fn listed(&self) -> Result<BTreeMap<u32, AddedToken>> {
-        let wrong = |file: &Path, reason: String| TextError::File(FileError::json(file, reason));
-        let mut tokens = BTreeMap::new();
-        if let Some(entries) = self.fields.get("added_tokens_decoder").filter(|entries| !entries.is_null()) {
-            let Some(entries) = entries.as_object() else {
-                return Err(wrong(&self.file, "added_tokens_decoder is not an object".into()));
-            };
-            for (id, entry) in entries {
-                let number = || wrong(&self.file, format!("{id:?} in added_tokens_decoder is not an id"));
-                let entry = TokenEntry::deserialize(entry).map_err(|error| {
-                    wrong(&self.file, format!("the entry {id:?} of `added_tokens_decoder` is not a token: {error}"))
-                })?;
-                tokens.insert(id.parse().map_err(|_| number())?, entry.token());
-            }
-            return Ok(tokens);
-        }
-        let file = self.directory.join("added_tokens.json");
-        if file.is_file() {
-            let special: BTreeSet<String> = self.named()?.into_iter().map(|token| token.content).collect();
-            for (text, id) in read_json::<Map<String, Value>>(&file)? {
-                let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
-                    return Err(wrong(&file, format!("{text:?} has no id")));
-                };
-                let special = special.contains(&text);
-                tokens.insert(id, AddedToken::from(text, special));
-            }
-        }
-        Ok(tokens)
+    fn listed(&self) -> Result<Vec<(u32, AddedToken)>> {
+        let special = self.named()?.into_iter().map(|token| token.content).collect();
+        listed_tokens(&self.fields, &self.directory, &special)
     }
 
     /// Returns the named special tokens and the additional ones.

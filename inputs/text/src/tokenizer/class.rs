@@ -4,7 +4,7 @@
 //! model's own. The class determines the meaning of files without a `tokenizer.json`, and the settings of
 //! `tokenizer_config.json` that override a `tokenizer.json`.
 
-use grove_files::{FileError, KnownKeys, RefusedKey, check_keys, read_json};
+use grove_files::{KnownKeys, RefusedKey, check_keys, read_json};
 use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
@@ -13,9 +13,9 @@ use std::{
 
 use crate::{
     error::{Result, TextError},
+    files,
     printable::excerpt,
-    special::named_tokens,
-    tokenizer_settings,
+    special::{named_tokens, settings_of},
 };
 
 /// Tokenizer class.
@@ -149,12 +149,8 @@ pub(super) struct Settings {
 impl Settings {
     /// Reads the settings of a directory. A directory without these files has default settings.
     pub fn read(directory: &Path) -> Result<Self> {
-        let object = |name: &str| -> Result<Map<String, Value>> {
-            let file = directory.join(name);
-            if file.is_file() { Ok(read_json(&file)?) } else { Ok(Map::new()) }
-        };
         let file = directory.join("tokenizer_config.json");
-        let fields = tokenizer_settings(object("tokenizer_config.json")?, || object("special_tokens_map.json"))?;
+        let fields = settings_of(directory)?;
         let tokens = |key: &str| key.ends_with("_token");
         let others = fields.iter().filter(|(key, _)| !tokens(key)).map(|(key, value)| (key.clone(), value.clone()));
         check_keys(&KEYS, &file, &others.collect())?;
@@ -174,16 +170,7 @@ impl Settings {
 
     /// Returns a boolean field.
     pub fn flag(&self, name: &str) -> Result<Option<bool>> {
-        match self.fields.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Bool(flag)) => Ok(Some(*flag)),
-            Some(other) => Err(self.wrong(name, other, "true or false")),
-        }
-    }
-
-    fn wrong(&self, name: &str, value: &Value, range: &str) -> TextError {
-        let value = excerpt(&value.to_string(), 100);
-        FileError::json(&self.file, format!("{name} is {value}; it must be {range}")).into()
+        files::flag(&self.file, &self.fields, name)
     }
 
     /// Returns true if the tokenizer produces token types.
@@ -203,7 +190,7 @@ impl Settings {
         match self.fields.get("truncation_side") {
             None | Some(Value::Null) => Ok(false),
             Some(Value::String(side)) if side == "right" || side == "left" => Ok(side == "left"),
-            Some(other) => Err(self.wrong("truncation_side", other, "`left` or `right`")),
+            Some(other) => Err(files::out_of_range(&self.file, "truncation_side", other, "`left` or `right`")),
         }
     }
 
@@ -215,7 +202,7 @@ impl Settings {
         match value.as_f64() {
             // The fraction is dropped; numbers beyond `usize`, which transformers writes for "no limit", saturate.
             Some(number) => Ok(Some(number as usize).filter(|length| (1..usize::MAX).contains(length))),
-            None => Err(self.wrong(key, value, "a number of tokens")),
+            None => Err(files::out_of_range(&self.file, key, value, "a number of tokens")),
         }
     }
 
