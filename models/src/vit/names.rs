@@ -1,6 +1,7 @@
 use grove_weights::{NameMap, Step};
 
 use super::{Naming, Pooling, VitConfig, family::PREFIXES};
+use crate::names::Names;
 
 /// Returns the published names of a model's tensors: those of transformers 4 and 5, of timm and DINOv2's own files, and
 /// of torchvision. The configuration's [`Naming`] determines the names for saving.
@@ -9,12 +10,12 @@ pub fn published_names(config: &VitConfig) -> NameMap {
         PREFIXES.iter().filter(|prefix| !prefix.is_empty()).fold(NameMap::new(), |map, prefix| map.prefix(prefix));
     let mut kinds = vec![Naming::Transformers, Naming::Timm, Naming::Torchvision];
     kinds.sort_by_key(|kind| *kind != config.naming);
-    let mut names = Names { map, config, alias: false };
+    let mut names = Names::new(map);
     for kind in kinds {
         names = match kind {
-            Naming::Transformers => names.transformers(),
-            Naming::Timm => names.timm(),
-            Naming::Torchvision => names.torchvision(),
+            Naming::Transformers => names.transformers(config),
+            Naming::Timm => names.timm(config),
+            Naming::Torchvision => names.torchvision(config),
         };
         // The other names are used for loading only.
         names.alias = true;
@@ -38,41 +39,9 @@ const ATTENTION: [&str; 4] = [
 const UP: &str = "blocks.{i}.mlp.up";
 const DOWN: &str = "blocks.{i}.mlp.down";
 
-struct Names<'a> {
-    map: NameMap,
-    config: &'a VitConfig,
-    /// If true, the names are used for loading only.
-    alias: bool,
-}
-
-impl Names<'_> {
-    fn tensor(mut self, name: &str, path: &str) -> Self {
-        self.map = if self.alias { self.map.alias(name, path) } else { self.map.rule(name, path) };
-        self
-    }
-
-    /// Adds names that are used for loading only.
-    fn aliases(mut self, add: impl FnOnce(Self) -> Self) -> Self {
-        let alias = std::mem::replace(&mut self.alias, true);
-        Self { alias, ..add(self) }
-    }
-
-    fn then(mut self, step: Step) -> Self {
-        self.map = self.map.then(step);
-        self
-    }
-
-    /// Adds a linear layer, which PyTorch stores as `[out, in]`.
-    fn linear(self, name: &str, path: &str) -> Self {
-        self.tensor(&format!("{name}.weight"), &format!("{path}.weight"))
-            .then(Step::Transpose)
-            .tensor(&format!("{name}.bias"), &format!("{path}.bias"))
-    }
-
+impl Names {
     fn norm(self, name: &str, path: &str) -> Self {
-        ["weight", "bias"]
-            .iter()
-            .fold(self, |names, part| names.tensor(&format!("{name}.{part}"), &format!("{path}.{part}")))
+        self.parts(name, path, &["weight", "bias"])
     }
 
     /// Adds several linear layers that are stored as one, such as query, key and value, under `{name}{separator}weight`
@@ -91,21 +60,12 @@ impl Names<'_> {
     }
 
     /// Adds a convolution whose kernel size equals its stride, as a matrix.
-    fn patches(self, name: &str) -> Self {
-        let (c, p) = (self.config.num_channels as isize, self.config.patch_size as isize);
+    fn patches(self, name: &str, config: &VitConfig) -> Self {
+        let (c, p) = (config.num_channels as isize, config.patch_size as isize);
         self.tensor(&format!("{name}.weight"), "embeddings.patch_embed.weight")
             .then(Step::Reshape { from: vec![-1, c, p, p], to: vec![-1, c * p * p] })
             .then(Step::Transpose)
             .tensor(&format!("{name}.bias"), "embeddings.patch_embed.bias")
-    }
-
-    fn head(mut self, name: &str) -> Self {
-        if self.config.labels.is_empty() {
-            let reason = "a head, which the configuration names no classes for";
-            self.map = self.map.ignore_each(&[(&format!("{name}.*"), reason)]);
-            return self;
-        }
-        self.linear(name, "head")
     }
 
     /// Adds a SwiGLU layer, whose gate and first linear layer are stored as one.
@@ -125,10 +85,10 @@ impl Names<'_> {
         self.tensor(first.as_ref(), "blocks.{i}.scale1").tensor(second.as_ref(), "blocks.{i}.scale2")
     }
 
-    fn transformers(self) -> Self {
-        let (family, swiglu) = (self.config.model_type.facts(), self.config.swiglu);
+    fn transformers(self, config: &VitConfig) -> Self {
+        let (family, swiglu) = (config.model_type.facts(), config.swiglu);
         // With a head, the backbone's names have a prefix.
-        let below = if self.config.labels.is_empty() { String::new() } else { format!("{}.", family.model_type) };
+        let below = if config.labels.is_empty() { String::new() } else { format!("{}.", family.model_type) };
         let name = |name: &str| format!("{below}{name}");
         let old = |part: &str| format!("{below}encoder.layer.{{i}}.{part}");
         let new = |part: &str| format!("{below}layers.{{i}}.{part}");
@@ -136,7 +96,7 @@ impl Names<'_> {
             .tensor(&name("embeddings.cls_token"), "embeddings.cls_token")
             .tensor(&name("embeddings.register_tokens"), "embeddings.reg_token")
             .tensor(&name("embeddings.position_embeddings"), "embeddings.pos_embed")
-            .patches(&name("embeddings.patch_embeddings.projection"));
+            .patches(&name("embeddings.patch_embeddings.projection"), config);
         for (part, path) in ["query", "key", "value"].iter().zip(ATTENTION) {
             names = names.linear(&old(&format!("attention.attention.{part}")), path);
         }
@@ -163,17 +123,17 @@ impl Names<'_> {
             }
             names
         });
-        names.norm(&name("layernorm"), "norm").head("classifier")
+        names.norm(&name("layernorm"), "norm").head("classifier", &config.labels)
     }
 
-    fn timm(self) -> Self {
-        let norm = if self.config.pooling == Pooling::MeanThenNorm { "fc_norm" } else { "norm" };
-        let swiglu = self.config.swiglu;
+    fn timm(self, config: &VitConfig) -> Self {
+        let norm = if config.pooling == Pooling::MeanThenNorm { "fc_norm" } else { "norm" };
+        let swiglu = config.swiglu;
         let names = self
             .tensor("cls_token", "embeddings.cls_token")
             .tensor("reg_token", "embeddings.reg_token")
             .tensor("pos_embed", "embeddings.pos_embed")
-            .patches("patch_embed.proj")
+            .patches("patch_embed.proj", config)
             .norms(["blocks.{i}.norm1", "blocks.{i}.norm2"])
             .fused("blocks.{i}.attn.qkv", ".", &ATTENTION[..3])
             .linear("blocks.{i}.attn.proj", ATTENTION[3])
@@ -185,14 +145,14 @@ impl Names<'_> {
             let names = names.tensor("register_tokens", "embeddings.reg_token");
             if swiglu { names.swiglu(["blocks.{i}.mlp.w12", "blocks.{i}.mlp.w3"]) } else { names }
         });
-        names.norm(norm, "norm").head("head")
+        names.norm(norm, "norm").head("head", &config.labels)
     }
 
-    fn torchvision(self) -> Self {
+    fn torchvision(self, config: &VitConfig) -> Self {
         let layer = |part: &str| format!("encoder.layers.encoder_layer_{{i}}.{part}");
         self.tensor("class_token", "embeddings.cls_token")
             .tensor("encoder.pos_embedding", "embeddings.pos_embed")
-            .patches("conv_proj")
+            .patches("conv_proj", config)
             .norms(["ln_1", "ln_2"].map(layer))
             .fused(&layer("self_attention.in_proj"), "_", &ATTENTION[..3])
             .linear(&layer("self_attention.out_proj"), ATTENTION[3])
@@ -200,6 +160,6 @@ impl Names<'_> {
             // Names in torchvision's first files.
             .aliases(|names| names.mlp(["mlp.linear_1", "mlp.linear_2"].map(layer)))
             .norm("encoder.ln", "norm")
-            .head("heads.head")
+            .head("heads.head", &config.labels)
     }
 }
