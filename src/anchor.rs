@@ -8,7 +8,7 @@ use grove_models::{
     CausalLm, DecoderFamily, ImageFamily, ModelKind, Pretrained, RnnClassifier, TextClassifier,
     bert::{
         BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
-        SentenceEncoder, TextBatch,
+        SentenceEncoder,
     },
     families::{WithDecoder, WithDecoderClassifier, WithImageClassifier},
     vision::{ImageClassifier, predictions},
@@ -17,7 +17,7 @@ use grove_tasks::{
     GenerateOptions, JitGenerate, generate,
     generation::{DecodeSession, generate_with_cache, generate_with_draft, score_text},
 };
-use grove_transform::value_and_grad;
+use grove_transform::{from_inner, value_and_grad};
 use grove_tree::summary;
 use std::path::Path;
 
@@ -109,7 +109,7 @@ impl Program for UseBert<'_> {
         let (answers, _) = BertForQuestionAnswering::<B>::from_path(self.0, &device, None)?;
         let [starts, ends] = answers.forward(&texts, None);
         let found = [masked.forward(&texts, None), tokens.forward(&texts, None), starts.unsqueeze(), ends.unsqueeze()];
-        let texts = TextBatch::from_inner(texts);
+        let texts = from_inner(texts);
         let zeros = || burn::tensor::Tensor::from_ints([0, 0], &device);
         let key = Some(grove_tree::Key::new(0));
         let (_, slopes) = value_and_grad(&masked, |m| m.loss_at(&texts, zeros(), zeros(), key));

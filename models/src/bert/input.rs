@@ -1,4 +1,4 @@
-use burn::tensor::{Int, Tensor, TensorData, backend::AutodiffBackend};
+use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Backend, KeyRanges};
 use grove_layers::AttentionMask;
 use grove_text::TextIds;
@@ -100,23 +100,6 @@ impl<B: Backend> TextBatch<B> {
                 let lengths = self.mask.val().sum_dim(1).reshape([self.dims()[0]]);
                 AttentionMask::Ranges(KeyRanges { lengths: Some(lengths), ..KeyRanges::default() })
             }
-        }
-    }
-}
-
-impl<A: Backend + AutodiffBackend> TextBatch<A>
-where
-    A::InnerBackend: Backend,
-{
-    /// Moves a batch to the autodiff backend, for a loss function.
-    pub fn from_inner(texts: TextBatch<A::InnerBackend>) -> Self {
-        let lift = |x: Array<A::InnerBackend, 2, Int>| Array::new(Tensor::from_inner(x.val()));
-        Self {
-            ids: lift(texts.ids),
-            token_types: lift(texts.token_types),
-            mask: lift(texts.mask),
-            positions: texts.positions.map(lift),
-            lengths: texts.lengths,
         }
     }
 }

@@ -10,11 +10,11 @@ use grove_models::{
     bert::{
         Bert, BertConfig, BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,
         BertForSequenceClassification, BertForTokenClassification, BertHead, LORA_TARGETS, ProblemType,
-        SentenceEncoder, TextBatch, WithHead,
+        SentenceEncoder, WithHead,
     },
 };
 use grove_text::TextIds;
-use grove_transform::{GradOptions, value_and_grad};
+use grove_transform::{GradOptions, from_inner, value_and_grad};
 use grove_tree::{AnyArray, Key, all_close, eq, leaves, map_with_path};
 use grove_weights::{SaveOptions, TensorFiles, save_model};
 use std::path::{Path, PathBuf};
@@ -152,7 +152,7 @@ fn masked<B: Backend>(device: B::Device) {
         let model: BertForMaskedLm<B> = load(&reference, &device);
         let texts = model.bert.batch(&reference.texts()).unwrap();
         reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, true);
-        let texts = || TextBatch::from_inner(texts.clone());
+        let texts = || from_inner(texts.clone());
         reference.loss(&model, |model| model.loss(&texts(), reference.labels("labels", &device), None));
     }
 }
@@ -171,7 +171,7 @@ fn next_sentence<B: Backend>(device: B::Device) {
     let model: BertForNextSentence<B> = load(&reference, &device);
     let texts = model.bert.batch(&reference.texts()).unwrap();
     reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, false);
-    let texts = || TextBatch::from_inner(texts.clone());
+    let texts = || from_inner(texts.clone());
     reference.loss(&model, |model| model.loss(&texts(), reference.labels("labels", &device), None));
 }
 
@@ -191,7 +191,7 @@ fn classes<B: Backend>(device: B::Device) {
         let texts = model.bert.batch(&reference.texts()).unwrap();
         reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, false);
         let problem = model.bert.config.problem().unwrap();
-        let texts = || TextBatch::from_inner(texts.clone());
+        let texts = || from_inner(texts.clone());
         reference.loss(&model, |model| {
             let texts = texts();
             let numbers = || Tensor::<Autodiff<B>, 2>::from_data(reference.data("labels"), &device);
@@ -210,7 +210,7 @@ fn tokens<B: Backend>(device: B::Device) {
         let model: BertForTokenClassification<B> = load(&reference, &device);
         let texts = model.bert.batch(&reference.texts()).unwrap();
         reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, true);
-        let texts = || TextBatch::from_inner(texts.clone());
+        let texts = || from_inner(texts.clone());
         reference.loss(&model, |model| model.loss(&texts(), reference.labels("labels", &device), None));
     }
 }
@@ -223,7 +223,7 @@ fn answers<B: Backend>(device: B::Device) {
         let [starts, ends] = model.forward(&texts, None);
         reference.close("starts", starts.into_data(), 1e-4, true);
         reference.close("ends", ends.into_data(), 1e-4, true);
-        let texts = || TextBatch::from_inner(texts.clone());
+        let texts = || from_inner(texts.clone());
         reference.loss(&model, |model| {
             let [starts, ends] = ["start_positions", "end_positions"].map(|part| reference.labels(part, &device));
             model.loss(&texts(), starts, ends, None)
@@ -237,7 +237,7 @@ fn choices<B: Backend>(device: B::Device) {
         let model: BertForMultipleChoice<B> = load(&reference, &device);
         let texts = model.bert.batch(&reference.texts()).unwrap();
         reference.close("logits", model.forward(&texts, 2, None).into_data(), 1e-4, false);
-        let texts = || TextBatch::from_inner(texts.clone());
+        let texts = || from_inner(texts.clone());
         reference.loss(&model, |model| model.loss(&texts(), 2, reference.labels("labels", &device), None));
     }
 }
@@ -308,7 +308,7 @@ fn adapters<B: Backend>(device: B::Device) {
     expected.close("logits", merged.forward(&texts, None).into_data(), 1e-4, false);
     assert_eq!(leaves(&merged).len(), leaves(&before).len());
 
-    let texts = TextBatch::from_inner(texts);
+    let texts = from_inner(texts);
     let only = GradOptions::new().only(lora::trainable());
     let (loss, grads, ()) =
         only.value_and_grad_aux(&model, |model| (model.loss(&texts, reference.labels("labels", &device), None), ()));

@@ -3,7 +3,7 @@
 use grove::{
     compile::per_example_grads,
     layers::activation::gelu,
-    models::bert::{BertForSequenceClassification, TextBatch},
+    models::bert::BertForSequenceClassification,
     optim::{Adamw, AdamwChain, GradientTransformation, adamw},
     prelude::*,
     train::{Outcome, StepOptions, train_step},
@@ -54,7 +54,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             let texts = texts(text, &config, &place)?;
             let labels = place.integers::<1>(1, [text.batch], 2);
             steps(model, place, move |model: BertForSequenceClassification<Autodiff<B>>| {
-                let texts = TextBatch::from_inner(texts.clone());
+                let texts = from_inner(texts.clone());
                 Outcome::new(model.loss(&texts, Tensor::from_inner(labels.clone()), None))
             })
         }
