@@ -16,6 +16,9 @@ pub(super) fn capacity(positions: usize) -> usize {
     positions.next_power_of_two().max(FIRST_CAPACITY)
 }
 
+/// Logits of the next token, `[b, vocab_size]`, and the cache with the positions processed.
+pub(super) type Decoded<B, M> = (Tensor<B, 2>, <M as CausalLm<B>>::Cache);
+
 /// Decoding steps of a model.
 pub(super) trait Decoder<B: Backend, M: CausalLm<B>> {
     /// Returns the model.
@@ -35,13 +38,7 @@ pub(super) trait Decoder<B: Backend, M: CausalLm<B>> {
     }
 
     /// Runs [`CausalLm::decode`] with a cache that contains `seen` positions.
-    fn decode(
-        &self,
-        ids: Tensor<B, 2, Int>,
-        padding: &[usize],
-        cache: M::Cache,
-        seen: usize,
-    ) -> (Tensor<B, 2>, M::Cache);
+    fn decode(&self, ids: Tensor<B, 2, Int>, padding: &[usize], cache: M::Cache, seen: usize) -> Decoded<B, M>;
 }
 
 /// Processes prompts, `[rows, t]`, with an empty cache, before at most `steps` steps. Equal prompts, as of several samples,
@@ -52,7 +49,7 @@ pub(super) fn decode_prompts<B: Backend, M: CausalLm<B>>(
     padding: &[usize],
     cache: M::Cache,
     steps: usize,
-) -> (Tensor<B, 2>, M::Cache) {
+) -> Decoded<B, M> {
     let (len, device) = (prompts.first().map_or(0, Vec::len), decoder.model().device());
     // The prompts that differ, and the index of each prompt among them.
     let (mut distinct, mut distinct_padding, mut indices) = (vec![], vec![], HashMap::new());
@@ -91,13 +88,7 @@ impl<B: Backend, M: CausalLm<B>> Decoder<B, M> for Eager<'_, M> {
         new_cache(self.0, prompt, prompt.saturating_add(steps))
     }
 
-    fn decode(
-        &self,
-        ids: Tensor<B, 2, Int>,
-        padding: &[usize],
-        cache: M::Cache,
-        seen: usize,
-    ) -> (Tensor<B, 2>, M::Cache) {
+    fn decode(&self, ids: Tensor<B, 2, Int>, padding: &[usize], cache: M::Cache, seen: usize) -> Decoded<B, M> {
         let (mut cache, chunks) = chunks(self.0, ids, padding, cache, seen);
         let mut logits = None;
         for ids in chunks {
@@ -134,13 +125,7 @@ impl<B: Backend, M: CausalLm<B>> Decoder<B, M> for Again<'_, B, M> {
         false
     }
 
-    fn decode(
-        &self,
-        ids: Tensor<B, 2, Int>,
-        padding: &[usize],
-        _cache: M::Cache,
-        seen: usize,
-    ) -> (Tensor<B, 2>, M::Cache) {
+    fn decode(&self, ids: Tensor<B, 2, Int>, padding: &[usize], _cache: M::Cache, seen: usize) -> Decoded<B, M> {
         let before = self.read.take().filter(|_| seen > 0);
         let all = Tensor::cat(before.into_iter().chain([ids]).collect(), 1);
         self.read.replace(Some(all.clone()));

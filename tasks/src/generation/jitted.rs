@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::{
     GenerateOptions, Generated,
-    decoder::{Decoder, capacity},
+    decoder::{Decoded, Decoder, capacity},
     run::generate_by,
 };
 
@@ -114,13 +114,7 @@ impl<B: Backend, M: TraceableLm<B>> Decoder<B, M> for JittedLm<'_, B, M> {
         self.model.new_fixed_cache(capacity(prompt + 1))
     }
 
-    fn decode(
-        &self,
-        ids: Tensor<B, 2, Int>,
-        padding: &[usize],
-        cache: M::Cache,
-        seen: usize,
-    ) -> (Tensor<B, 2>, M::Cache) {
+    fn decode(&self, ids: Tensor<B, 2, Int>, padding: &[usize], cache: M::Cache, seen: usize) -> Decoded<B, M> {
         if seen == 0 {
             return self.model.decode(ids, padding, cache);
         }
