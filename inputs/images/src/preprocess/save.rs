@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grove_files::write_atomically;
+use grove_files::write_text;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -93,6 +93,5 @@ impl Preprocessor {
 
 /// Writes a JSON file atomically.
 fn write(file: &Path, json: &Value) -> Result<()> {
-    let text = format!("{json:#}\n");
-    Ok(write_atomically(file, |out| out.write_all(text.as_bytes()))?)
+    Ok(write_text(file, &format!("{json:#}\n"))?)
 }
