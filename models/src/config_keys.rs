@@ -91,9 +91,6 @@ pub(crate) fn is_one(value: &usize) -> bool {
 }
 
 /// Refuses additional fields of a configuration that would change a result, and impossible fields of a classifier.
-///
-/// # Errors
-/// [`ModelError::Config`](crate::ModelError::Config) naming the key.
 pub(crate) fn check_others(own: &KnownKeys, others: &Map<String, Value>) -> Result<()> {
     for known in [&COMMON, own] {
         known.refuse(others).or_else(invalid)?;

@@ -10,9 +10,6 @@ use thiserror::Error;
 pub type Result<T> = std::result::Result<T, ModelError>;
 
 /// Returns the error of an invalid configuration.
-///
-/// # Errors
-/// [`ModelError::Config`], always.
 pub(crate) fn invalid<T>(reason: impl Into<String>) -> Result<T> {
     Err(ModelError::Config { reason: reason.into() })
 }

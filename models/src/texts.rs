@@ -10,9 +10,6 @@ pub(crate) fn longest(texts: &[TextIds]) -> usize {
 }
 
 /// Checks that a text has at least one token, at most `most` tokens, and only tokens of the vocabulary.
-///
-/// # Errors
-/// [`ModelError::EmptyText`], [`ModelError::TextTooLong`] or [`ModelError::TokenOutside`].
 pub(crate) fn check_text(ids: &[u32], vocab_size: usize, most: Option<usize>) -> Result<()> {
     let len = ids.len();
     match (most, ids.iter().find(|&&id| id as usize >= vocab_size)) {

@@ -13,9 +13,6 @@ const TABLES: [&str; 3] = [".wte.weight", ".embed_tokens.weight", ".word_embeddi
 ///
 /// `names` are the published names of the model with a separate output layer `head`; `table` is the path of its token
 /// embedding.
-///
-/// # Errors
-/// A tensor cannot be read.
 pub(crate) fn is_tied(says: bool, checkpoint: &TensorFiles, names: &NameMap, [table, head]: [&str; 2]) -> Result<bool> {
     let [table, head] = [table, head].map(|path| Some(names.published(checkpoint, path)?.0));
     match (table, head) {

@@ -106,9 +106,6 @@ pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
 }
 
 /// Returns an error unless values of this shape and type take exactly `bytes` bytes.
-///
-/// # Errors
-/// Returns the reason, with the sizes.
 pub(crate) fn check_size(dtype: StoredDtype, shape: &[usize], bytes: usize) -> std::result::Result<(), String> {
     match element_count(shape).and_then(|count| count.checked_mul(dtype.bitsize())) {
         None => Err(format!("its shape {shape:?} has more elements than can be counted")),

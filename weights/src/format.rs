@@ -9,9 +9,6 @@ use crate::mapped::MappedFile;
 use crate::{foreign, gguf, numpy, pytorch, safetensors_file, zip};
 
 /// Reads the table of contents of a file in any supported format.
-///
-/// # Errors
-/// Those of the format's reader.
 pub(crate) fn read_contents(file: &Arc<MappedFile>) -> Result<Contents> {
     let bytes = file.bytes();
     let extension = file.path().extension().and_then(std::ffi::OsStr::to_str).unwrap_or_default();

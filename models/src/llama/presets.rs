@@ -34,9 +34,6 @@ const TIED: [&str; 7] = ["llama-3.2", "smollm2", "qwen2-0", "qwen2-1", "qwen3-0"
 
 impl LlamaConfig {
     /// Returns a published size, from `smollm2-135m` to `llama-3.1-405b`.
-    ///
-    /// # Errors
-    /// [`ModelError::UnknownPreset`](crate::ModelError::UnknownPreset), which lists the known names, for any other name.
     pub(super) fn published_size(name: &str) -> Result<Self> {
         let [vocab_size, hidden_size, intermediate_size, num_hidden_layers, heads, kv_heads, positions] =
             preset_sizes(name, &SIZES)?;

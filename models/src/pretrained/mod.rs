@@ -290,9 +290,6 @@ pub trait Pretrained<B: Backend>: Tree<B> {
 }
 
 /// Checks a configuration from a file. Names its [unknown keys](PretrainedConfig::unknown_keys) once on standard error.
-///
-/// # Errors
-/// [`ModelError::File`] if the configuration describes an invalid model.
 pub(crate) fn checked<C: PretrainedConfig>(config: C, file: &Path) -> Result<C> {
     config.validate().map_err(|error| FileError::json(file, error.to_string()))?;
     name_unknown_keys(file, &config.unknown_keys());
@@ -300,9 +297,6 @@ pub(crate) fn checked<C: PretrainedConfig>(config: C, file: &Path) -> Result<C> 
 }
 
 /// Returns the sizes of a preset, from a table with a row for each name.
-///
-/// # Errors
-/// [`ModelError::UnknownPreset`], with the names of the table.
 pub(crate) fn preset_sizes<T: Copy>(name: &str, table: &[(&str, T)]) -> Result<T> {
     let row = table.iter().find(|(known, _)| *known == name);
     row.map(|(_, sizes)| *sizes).ok_or_else(|| ModelError::UnknownPreset {

@@ -5,9 +5,6 @@ impl ResNetConfig {
     /// Returns a published network by torchvision's name: `resnet18`, `resnet34`, `resnet50`, `resnet101`, `resnet152`,
     /// `wide_resnet50_2`, `wide_resnet101_2`, `resnext50_32x4d`, `resnext101_32x8d` or `resnext101_64x4d`, with
     /// ImageNet's 1000 classes.
-    ///
-    /// # Errors
-    /// [`ModelError::UnknownPreset`](crate::ModelError::UnknownPreset) for any other name.
     pub(super) fn published_size(name: &str) -> Result<Self> {
         use LayerType::{Basic, Bottleneck};
         // Block, depths, groups, and channels per group in the first stage's bottlenecks.

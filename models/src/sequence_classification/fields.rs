@@ -50,9 +50,6 @@ impl Fields {
 }
 
 /// Checks the fields of a classifier, if a `config.json` names one.
-///
-/// # Errors
-/// As [`Fields::of`].
 pub(crate) fn check_fields(fields: &Map<String, Value>) -> Result<()> {
     if class_name(fields).is_some_and(|class| class.ends_with(CLASS)) { Fields::of(fields).map(drop) } else { Ok(()) }
 }

@@ -8,9 +8,6 @@ impl VitConfig {
     /// Returns a published size: `vit-SIZE-patchN` with `tiny`, `small`, `base`, `large` or `huge` and patches of 8,
     /// 14, 16 or 32 pixels, for images of 224 pixels and ImageNet's 1000 classes; or a backbone `dinov2-small`,
     /// `dinov2-base`, `dinov2-large` or `dinov2-giant`, each also as `dinov2-with-registers-SIZE`, without classes.
-    ///
-    /// # Errors
-    /// [`ModelError::UnknownPreset`] for any other name.
     pub(super) fn published_size(name: &str) -> Result<Self> {
         let unknown = || ModelError::UnknownPreset {
             name: name.into(),

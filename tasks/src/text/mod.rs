@@ -66,9 +66,6 @@ impl<'a> BatchOptions<'a> {
     }
 
     /// Copies scores to the host and checks that they are finite.
-    ///
-    /// # Errors
-    /// [`ModelError::NotFinite`].
     fn finite<B: Backend, const D: usize>(model: &impl Tree<B>, scores: Tensor<B, D>) -> Result<Vec<f32>> {
         let scores: Vec<f32> = scores.into_data().iter().collect();
         check_finite(model, scores.iter().copied().map(f64::from))?;

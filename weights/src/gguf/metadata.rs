@@ -31,9 +31,6 @@ pub struct GgufMetadata {
 
 impl GgufMetadata {
     /// Reads and checks `count` keys.
-    ///
-    /// # Errors
-    /// [`WeightsError::Malformed`], with the key.
     pub(super) fn read(file: &Arc<MappedFile>, version: u32, count: u64, reader: &mut Reader<'_>) -> Result<Self> {
         let malformed = |reason: String| WeightsError::malformed(file.path(), reason);
         reader.check_count(count, SMALLEST_KEY, MAX_KEYS, "keys").map_err(malformed)?;

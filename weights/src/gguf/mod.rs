@@ -47,9 +47,6 @@ pub(crate) fn is_gguf(bytes: &[u8]) -> bool {
 }
 
 /// Reads and checks the header.
-///
-/// # Errors
-/// [`WeightsError::Malformed`], [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`].
 pub(crate) fn read_contents(file: &Arc<MappedFile>) -> Result<Contents> {
     let (path, len) = (file.path(), file.bytes().len());
     let malformed = |reason: String| WeightsError::malformed(path, reason);

@@ -25,9 +25,6 @@ impl<'a> Reader<'a> {
 
     /// Checks that `count` items of at least `size` bytes each fit into the remaining bytes, and that there are at most
     /// `most` items.
-    ///
-    /// # Errors
-    /// Returns the reason.
     pub(super) fn check_count(&self, count: u64, size: usize, most: u64, what: &str) -> Result<(), String> {
         let left = self.left();
         if count > (left / size) as u64 {

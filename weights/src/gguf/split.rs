@@ -61,9 +61,6 @@ impl Split {
     }
 
     /// Checks with its metadata that a file is the part that its name claims.
-    ///
-    /// # Errors
-    /// [`WeightsError::Malformed`].
     pub(crate) fn check_part(&self, number: u64, path: &Path, metadata: Option<&GgufMetadata>) -> Result<()> {
         let says = |key| metadata.and_then(|metadata| metadata.integer(key));
         if says("split.no") == number.checked_sub(1) && says("split.count") == Some(self.count) {
@@ -74,9 +71,6 @@ impl Split {
     }
 
     /// Checks that all parts together have the number of tensors that the first part states.
-    ///
-    /// # Errors
-    /// [`WeightsError::Malformed`].
     pub(crate) fn check_total(&self, found: usize) -> Result<()> {
         match self.tensors.filter(|&tensors| tensors != found as u64) {
             Some(tensors) => {

@@ -192,9 +192,6 @@ fn array_head(reader: &mut Reader<'_>) -> Result<(ValueType, usize), String> {
 }
 
 /// Reads a value. Succeeds for values accepted by [`check`], unless the file has changed since.
-///
-/// # Errors
-/// Those of [`check`].
 pub(super) fn read<'a>(reader: &mut Reader<'a>, kind: ValueType) -> Result<GgufValue<'a>, String> {
     Ok(match kind {
         ValueType::U8 => GgufValue::Unsigned(u8::from_le_bytes(reader.array()?).into()),

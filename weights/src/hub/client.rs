@@ -94,9 +94,6 @@ pub(super) struct Content {
 
 impl Client {
     /// Creates a client for the hub of the options.
-    ///
-    /// # Errors
-    /// [`WeightsError::BadHubOption`] for invalid options.
     pub(super) fn new(options: &HubOptions) -> WeightsResult<Self> {
         let endpoint = options.checked_endpoint()?;
         let unusable =

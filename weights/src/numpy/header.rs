@@ -27,9 +27,6 @@ pub(super) struct Header {
 
 impl Header {
     /// Reads the header from the first [`LONGEST`] bytes of an array, or all bytes of a shorter one.
-    ///
-    /// # Errors
-    /// Returns the reason.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
         let rest = bytes.strip_prefix(MAGIC).ok_or("it does not start like an .npy array")?;
         let (start, size) = match *rest {

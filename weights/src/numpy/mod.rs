@@ -36,9 +36,6 @@ pub(crate) fn is_array(bytes: &[u8]) -> bool {
 }
 
 /// Reads and checks the headers of an archive's arrays.
-///
-/// # Errors
-/// [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`], with the entry's name.
 pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>) -> Result<Contents> {
     let mut contents = Contents::default();
     for (path, record) in records {
@@ -56,9 +53,6 @@ pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>
 }
 
 /// Reads and checks the header of an `.npy`. The array is named after the file, without its extension.
-///
-/// # Errors
-/// Those of [`read_archive`].
 pub(crate) fn read_single(file: &MappedFile) -> Result<Contents> {
     let size = file.bytes().len();
     let whole = Record { range: 0..size, method: Method::Stored, size, checksum: 0 };

@@ -10,9 +10,6 @@ use crate::zip::{Method, Record};
 use super::{contents, state_dict, unpickle};
 
 /// Reads and checks the pickle of an archive.
-///
-/// # Errors
-/// [`WeightsError::Malformed`], [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`].
 pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>) -> Result<Contents> {
     let malformed = |reason: String| WeightsError::malformed(file.path(), reason);
     let unsupported = |reason: String| WeightsError::unsupported(file.path(), reason);

@@ -41,9 +41,6 @@ pub(crate) fn is_stream(bytes: &[u8]) -> bool {
 }
 
 /// Reads and checks the pickles, and locates the storages.
-///
-/// # Errors
-/// [`WeightsError::Malformed`], [`WeightsError::MalformedTensor`] or [`WeightsError::Unsupported`].
 pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
     let malformed = |reason: String| WeightsError::malformed(file.path(), reason);
     let unsupported = |reason: String| WeightsError::unsupported(file.path(), reason);

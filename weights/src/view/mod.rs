@@ -173,9 +173,6 @@ impl<'a> View<'a> {
 }
 
 /// Returns an error unless a quantized tensor can be read as floats.
-///
-/// # Errors
-/// [`WeightsError::Unsupported`], with the block type.
 pub(crate) fn check_decodable(name: &str, file: &MappedFile, kind: BlockType) -> Result<()> {
     if kind.is_decodable() {
         return Ok(());
