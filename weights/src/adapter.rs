@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use grove_files::{KnownKeys, RefusedKey, check_keys, read_fields, read_json};
+use grove_files::{KnownKeys, RefusedKey, check_keys, read_json};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -114,7 +114,7 @@ impl AdapterConfig {
             other => return wrong(format!("peft_type is {other}; only LORA is supported: {MERGE}")),
         }
         check_keys(&KEYS, file, &fields)?;
-        let config: Self = read_fields(file, |_| ())?;
+        let config: Self = read_json(file)?;
         match &config.init_lora_weights {
             Value::String(name) if !INITIALISATIONS.contains(&&**name) => wrong(format!(
                 "init_lora_weights is {name}, which changes the model's own weights: convert the adapters with peft's \

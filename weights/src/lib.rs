@@ -93,7 +93,7 @@ pub use load::{LoadOptions, load, load_tree};
 pub use modules::{ModuleEntry, copy_modules, transformer_directory};
 pub use names::NameMap;
 pub use names_of_files::{
-    ADAPTER_FILE, MODULE_FILES, SENTENCE_FILES, SETTINGS_FILES, TOKENIZER_FILES, VOCABULARY_FILES, is_gguf,
+    ADAPTER_FILE, MODULE_FILES, SENTENCE_FILES, SETTINGS_FILES, VOCABULARY_FILES, is_gguf, tokenizer_files,
 };
 pub use numpy::write_npy;
 pub use report::{Ignored, Loaded, Mismatched, Missing, Report, Unexpected};

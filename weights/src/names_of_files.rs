@@ -24,10 +24,6 @@ pub const SENTENCE_FILES: [&str; 7] = [
     "sentence_xlnet_config.json",
 ];
 
-/// Files of a tokenizer, its chat template and its settings.
-pub const TOKENIZER_FILES: [&str; 22] =
-    joined(joined::<7, 8, 15>(VOCABULARY_FILES, TOKENIZER_SETTINGS), SENTENCE_FILES);
-
 /// Files that complete a vocabulary, and settings of a tokenizer.
 const TOKENIZER_SETTINGS: [&str; 8] = [
     "merges.txt",
@@ -40,19 +36,9 @@ const TOKENIZER_SETTINGS: [&str; 8] = [
     "config_sentence_transformers.json",
 ];
 
-/// Joins two lists of names.
-const fn joined<const A: usize, const B: usize, const N: usize>(
-    first: [&'static str; A],
-    second: [&'static str; B],
-) -> [&'static str; N] {
-    assert!(A + B == N, "the length of the joined list");
-    let mut all = [""; N];
-    let mut i = 0;
-    while i < N {
-        all[i] = if i < A { first[i] } else { second[i - A] };
-        i += 1;
-    }
-    all
+/// Returns the files of a tokenizer, its chat template and its settings.
+pub fn tokenizer_files() -> impl Iterator<Item = &'static str> {
+    VOCABULARY_FILES.into_iter().chain(TOKENIZER_SETTINGS).chain(SENTENCE_FILES)
 }
 
 /// Other settings files that change the behaviour of a model: for generation, images and sentences.
@@ -84,7 +70,7 @@ pub(crate) fn is_part(file: &str) -> bool {
     let module = folder.split_once('_').is_some_and(|(number, kind)| {
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) && !kind.is_empty()
     });
-    module && (MODULE_FILES.contains(&name) || TOKENIZER_FILES.contains(&name)) || is_template(file)
+    module && (MODULE_FILES.contains(&name) || tokenizer_files().any(|known| known == name)) || is_template(file)
 }
 
 /// Returns true for an additional chat template.
@@ -119,13 +105,8 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_tokenizer_include_each_list_once() {
-        let mut once = TOKENIZER_FILES.to_vec();
-        once.sort_unstable();
-        once.dedup();
-        assert_eq!(once.len(), TOKENIZER_FILES.len(), "{TOKENIZER_FILES:?}");
-        for name in VOCABULARY_FILES.iter().chain(&SENTENCE_FILES).chain(&["merges.txt", "chat_template.jinja"]) {
-            assert!(TOKENIZER_FILES.contains(name), "{name}");
-        }
+    fn each_file_of_a_tokenizer_is_named_once() {
+        let once: std::collections::BTreeSet<&str> = tokenizer_files().collect();
+        assert_eq!(once.len(), tokenizer_files().count(), "{once:?}");
     }
 }

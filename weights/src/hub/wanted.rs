@@ -1,6 +1,6 @@
 //! The files of a repository that a caller needs.
 
-use crate::names_of_files::{SETTINGS_FILES, TOKENIZER_FILES};
+use crate::names_of_files::{SETTINGS_FILES, tokenizer_files};
 
 /// The files of a repository to download.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl FilePatterns {
     /// the weights is safetensors if present, else PyTorch, else numpy, else a single GGUF file, which needs no
     /// `config.json`; all shards are included.
     pub fn model() -> Self {
-        let optional = TOKENIZER_FILES.iter().chain(&SETTINGS_FILES).map(|name| (*name).to_string()).collect();
+        let optional = tokenizer_files().chain(SETTINGS_FILES).map(str::to_owned).collect();
         Self { optional, weights: true, ..Self::files(["config.json"]) }
     }
 
@@ -42,7 +42,7 @@ impl FilePatterns {
     /// Selects the files of a model's tokenizer, without the weights. A repository without any of them lacks a required
     /// file; a repository of GGUF files has the tokenizer in its weights.
     pub fn tokenizer() -> Self {
-        let optional = TOKENIZER_FILES.map(str::to_owned).into();
+        let optional = tokenizer_files().map(str::to_owned).collect();
         Self { optional, tokenizer: true, ..Self::files::<String>([]) }
     }
 }

@@ -1,7 +1,7 @@
 //! Saving of a tokenizer beside a model.
 
 use grove_files::{copy_files, write_json, write_text};
-use grove_weights::TOKENIZER_FILES;
+use grove_weights::tokenizer_files;
 use std::{collections::BTreeMap, path::Path};
 use tokenizers::{ModelWrapper, PreTokenizerWrapper, Tokenizer as HfTokenizer};
 
@@ -59,7 +59,7 @@ impl Tokenizer {
         let directory = directory.as_ref();
         match &self.source {
             Some(source) => {
-                copy_files(source, directory, &TOKENIZER_FILES)?;
+                copy_files(source, directory, &tokenizer_files().collect::<Vec<_>>())?;
                 let templates = additional_templates(source)?;
                 if templates.is_empty() {
                     return Ok(());
