@@ -36,6 +36,7 @@ pub trait CausalLm<B: Backend>: Tree<B> {
     /// With a cache, the positions follow the cached ones and are added to the cache. The first `padding[row]`
     /// positions of a row are padding, counted from the beginning of the sequence; an empty slice means no padding. The
     /// states of padding are meaningless.
+    ///
     /// # Shapes
     /// - ids `[b, t]`, each in `0..vocab_size`, t at least 1
     /// - output `[b, t, hidden_size]`

@@ -27,6 +27,7 @@ impl ImageFolder {
     /// Searches a directory. Hidden files and folders are skipped, as are files without an image extension. Folders
     /// without images are listed in [`empty`](Self::empty).
     ///
+    /// # Errors
     /// The directory does not exist or has no folders, fewer than two of its folders have images, or the name of a
     /// class is not UTF-8.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
