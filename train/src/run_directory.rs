@@ -23,7 +23,7 @@ use crate::{CheckpointManager, Ended, Fitted, Result, RunLock, TrainError, ranks
 /// ```
 /// # use grove_train::RunDirectory;
 /// # let directory = tempfile::tempdir()?;
-/// let run = RunDirectory::open(Some(directory.path().join("run")), false, 2)?;
+/// let run = RunDirectory::open(Some(directory.path().join("run")), false)?;
 /// assert_eq!(run.config()?, None); // nothing to resume
 /// run.begin(&serde_json::json!({ "n_layer": 2 }), None)?;
 /// assert!(run.model().is_some_and(|model| model.join("config.json").is_file()));
@@ -44,13 +44,12 @@ impl RunDirectory {
     /// Opens a directory, which is not created yet. With `None`, nothing is saved.
     ///
     /// - `resume`: if true, an existing run is resumed; if false, it is an error
-    /// - `keep`: number of checkpoints that the run keeps
     ///
     /// # Errors
     /// Another run uses the directory; the directory has a run that is not to be resumed, or a model without
     /// checkpoints, which would be replaced; the path is a file or cannot be read.
-    pub fn open(directory: Option<PathBuf>, resume: bool, keep: usize) -> Result<Self> {
-        Self::open_on(&Communicator::single(), directory, resume, keep)
+    pub fn open(directory: Option<PathBuf>, resume: bool) -> Result<Self> {
+        Self::open_on(&Communicator::single(), directory, resume)
     }
 
     /// As [`open`](Self::open), called by all ranks of a job. Only rank 0 writes. The other ranks read the
@@ -58,14 +57,14 @@ impl RunDirectory {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_on(ranks: &Communicator, directory: Option<PathBuf>, resume: bool, keep: usize) -> Result<Self> {
-        let run = Self::opened(ranks, directory, resume, keep)?;
+    pub fn open_on(ranks: &Communicator, directory: Option<PathBuf>, resume: bool) -> Result<Self> {
+        let run = Self::opened(ranks, directory, resume)?;
         // No rank may write before all have checked the directory.
         or_end(ranks.barrier("before the run begins"), ranks);
         Ok(run)
     }
 
-    fn opened(ranks: &Communicator, directory: Option<PathBuf>, resume: bool, keep: usize) -> Result<Self> {
+    fn opened(ranks: &Communicator, directory: Option<PathBuf>, resume: bool) -> Result<Self> {
         let ranks = ranks.clone();
         let mut run = Self { directory, ranks, resume, resumed: false, lock: OnceCell::new() };
         let Some(directory) = &run.directory else { return Ok(run) };
@@ -76,7 +75,7 @@ impl RunDirectory {
         if exists && run.writes() {
             let _ = run.lock.set(RunLock::acquire(directory)?);
         }
-        run.resumed = resumed(directory, resume, keep)?;
+        run.resumed = resumed(directory, resume)?;
         Ok(run)
     }
 
@@ -96,7 +95,7 @@ impl RunDirectory {
             return Ok(Some(lock.clone()));
         }
         let lock = RunLock::acquire(directory)?;
-        if resumed(directory, self.resume, 1)? != self.resumed {
+        if resumed(directory, self.resume)? != self.resumed {
             let directory = directory.display();
             return Err(TrainError::Options(format!(
                 "another run has just written to {directory}: start this one again"
@@ -177,8 +176,8 @@ impl RunDirectory {
 }
 
 /// True if the directory has a run to resume.
-fn resumed(directory: &Path, resume: bool, keep: usize) -> Result<bool> {
-    let checkpoints = CheckpointManager::open(directory.join("checkpoints"), keep)?;
+fn resumed(directory: &Path, resume: bool) -> Result<bool> {
+    let checkpoints = CheckpointManager::open(directory.join("checkpoints"), 1)?;
     let newest = checkpoints.list()?.first().map(|(step, _)| *step);
     if let (Some(step), false) = (newest, resume) {
         return Err(TrainError::RunExists { directory: directory.into(), step });

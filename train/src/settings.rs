@@ -7,8 +7,7 @@ use std::{
 };
 
 /// Fields of a `config.json` that do not influence the computation.
-const IRRELEVANT_FIELDS: [&str; 5] =
-    ["model._name_or_path", "model.architectures", "model.dtype", "model.torch_dtype", "model.transformers_version"];
+const IRRELEVANT_FIELDS: [&str; 5] = ["_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"];
 
 /// Maximum length of a value, in characters; longer values are replaced by a digest.
 const LONGEST_VALUE: usize = 120;
@@ -62,26 +61,12 @@ impl RunSettings {
         self.with(name, value.map_or_else(|| "none".to_owned(), |value| value.to_string()))
     }
 
-    /// Adds each field of a JSON object as `prefix.field`; a value that is not an object is added as `prefix`.
-    pub fn with_fields(self, prefix: &str, value: &serde_json::Value) -> Self {
-        match value {
-            serde_json::Value::Object(fields) => {
-                fields.iter().fold(self, |settings, (name, value)| settings.with(format!("{prefix}.{name}"), value))
-            }
-            value => self.with(prefix, value),
-        }
-    }
-
-    /// Adds the fields of a model's `config.json`, except those that do not influence the computation, such as the
-    /// version of the program that wrote it.
+    /// Adds each field of a model's `config.json` as `model.field`, except those that do not influence the computation,
+    /// such as the version of the program that wrote it.
     pub fn with_model(self, config: &serde_json::Value) -> Self {
-        self.with_fields("model", config).without(&IRRELEVANT_FIELDS)
-    }
-
-    /// Removes the settings of these names.
-    pub fn without(mut self, names: &[&str]) -> Self {
-        self.0.retain(|name, _| !names.contains(&&**name));
-        self
+        let fields = config.as_object().into_iter().flatten();
+        let relevant = fields.filter(|(name, _)| !IRRELEVANT_FIELDS.contains(&name.as_str()));
+        relevant.fold(self, |settings, (name, value)| settings.with(format!("model.{name}"), value))
     }
 
     /// Adds the settings of `others` whose names are not present yet.
@@ -205,10 +190,10 @@ mod tests {
 
     #[test]
     fn fields_of_an_object_are_settings() {
-        let object = serde_json::json!({ "n_layer": 2, "dropout": 0.1, "labels": ["a", "b"] });
-        let settings = RunSettings::new().with_fields("model", &object).without(&["model.labels"]);
+        let object = serde_json::json!({ "n_layer": 2, "dropout": 0.1, "architectures": ["a", "b"] });
+        let settings = RunSettings::new().with_model(&object);
         assert_eq!((settings.get("model.n_layer"), settings.get("model.dropout")), (Some("2"), Some("0.1")));
-        assert_eq!(settings.get("model.labels"), None);
+        assert_eq!(settings.get("model.architectures"), None);
         assert_eq!(RunSettings::new().with("n_layer", 1).or(settings).get("n_layer"), Some("1"));
     }
 

@@ -69,7 +69,7 @@ impl RunArgs {
 
     /// Opens the directory of `--output` on all ranks, and locks it until the program ends. Without `--output`, nothing is saved.
     pub fn directory(&self) -> Result<RunDirectory, Exit> {
-        RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes(), self.training.keep_checkpoints)
+        RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes())
             .map_err(|error| failure(format!("--output: {error}")))
     }
 
