@@ -9,39 +9,42 @@ use candle_nn::{
 };
 use std::hint::black_box;
 
-use crate::{Cell, Function, Row, Run, unsupported};
+use crate::{
+    Run, unsupported,
+    work::{Cell, Function, Work},
+};
 
 /// Creates the inputs and weights of an operation and returns its run; `None` for other rows.
-pub fn prepare(row: &Row) -> Result<Option<Run>> {
+pub fn prepare(row: &Work) -> Result<Option<Run>> {
     Ok(Some(match *row {
-        Row::Gemm { m, k, n } => {
+        Work::Gemm { m, k, n } => {
             let (a, b) = (randn((m, k))?, randn((k, n))?);
             run(move || a.matmul(&b))
         }
-        Row::Activation { function, rows, columns } => {
+        Work::Activation { function, rows, columns } => {
             let x = randn((rows, columns))?;
             run(move || activate(function, &x))
         }
-        Row::Chain { function, rows, columns } => {
+        Work::Chain { function, rows, columns, .. } => {
             let (x, scale, shift) = (randn((rows, columns))?, randn(columns)?, randn(columns)?);
             run(move || activate(function, &x.broadcast_mul(&scale)?.broadcast_add(&shift)?)? + &x)
         }
-        Row::Softmax { rows, columns } => {
+        Work::Softmax { rows, columns } => {
             let x = randn((rows, columns))?;
             run(move || candle_nn::ops::softmax_last_dim(&x))
         }
-        Row::LayerNorm { rows, columns } => {
+        Work::LayerNorm { rows, columns } => {
             let x = randn((rows, columns))?;
             let norm = candle_nn::LayerNorm::new(randn(columns)?, randn(columns)?, 1e-5);
             run(move || norm.forward(&x))
         }
-        Row::Ffn { rows, width, hidden } => {
+        Work::Ffn { rows, width, hidden, .. } => {
             let x = randn((rows, width))?;
             let up = candle_nn::linear(width, hidden, weights())?;
             let down = candle_nn::linear(hidden, width, weights())?;
             run(move || x.apply(&up)?.gelu_erf()?.apply(&down))
         }
-        Row::Mha { batch, tokens, width, heads, causal } => {
+        Work::Mha { batch, tokens, width, heads, causal } => {
             let x = randn((batch, tokens, width))?;
             let mask = causal.then(|| causal_mask(tokens)).transpose()?;
             let qkv = candle_nn::linear(width, 3 * width, weights())?;
@@ -51,21 +54,23 @@ pub fn prepare(row: &Row) -> Result<Option<Run>> {
                 merge_heads(&attend(&q, &k, &v, mask.as_ref(), Pass::Forward)?)?.apply(&out)
             })
         }
-        Row::Attention { batch, heads, tokens, head_dim, causal } => {
+        Work::Attention { batch, heads, tokens, head_dim, causal } => {
             let shape = (batch, heads, tokens, head_dim);
             let (q, k, v) = (randn(shape)?, randn(shape)?, randn(shape)?);
             let mask = causal.then(|| causal_mask(tokens)).transpose()?;
             run(move || attend(&q, &k, &v, mask.as_ref(), Pass::Forward))
         }
-        Row::Conv { batch, inputs, outputs, size, kernel, stride, padding } => {
+        Work::Conv { batch, inputs, outputs, size, kernel, stride, padding } => {
             let x = randn((batch, inputs, size, size))?;
             let config = candle_nn::Conv2dConfig { stride, padding, ..Default::default() };
             let conv = candle_nn::conv2d_no_bias(inputs, outputs, kernel, config, weights())?;
             run(move || conv.forward(&x))
         }
-        Row::Rnn { lengths: Some(_), .. } => return Err(unsupported("candle's recurrent layers take no lengths")),
-        Row::Rnn { train: true, .. } => return Err(unsupported("candle's recurrent layers are measured forward only")),
-        Row::Rnn { cell, batch, steps, inputs, hidden, .. } => {
+        Work::Rnn { lengths: Some(_), .. } => return Err(unsupported("candle's recurrent layers take no lengths")),
+        Work::Rnn { train: true, .. } => {
+            return Err(unsupported("candle's recurrent layers are measured forward only"));
+        }
+        Work::Rnn { cell, batch, steps, inputs, hidden, .. } => {
             // candle expects `[batch, steps, inputs]`.
             let x = randn((batch, steps, inputs))?;
             match cell {
@@ -73,7 +78,7 @@ pub fn prepare(row: &Row) -> Result<Option<Run>> {
                 Cell::Gru => states(candle_nn::rnn::gru(inputs, hidden, GRUConfig::default(), weights())?, x),
             }
         }
-        Row::Optimizer { ref shapes } => optimizer(shapes)?,
+        Work::Optimizer { ref shapes } => optimizer(shapes)?,
         _ => return Ok(None),
     }))
 }

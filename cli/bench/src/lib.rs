@@ -14,6 +14,7 @@ mod measure;
 mod only;
 pub mod parity;
 mod program;
+mod protocol;
 mod recurrent;
 mod results;
 mod rows;
@@ -34,9 +35,9 @@ use grove_terminal::{DeviceArgs, Dtype, Exit, KernelArgs, failure, in_repository
 use measure::Plan;
 use only::Only;
 use program::{Column, Peer, Start};
+use protocol::ErrorKind;
 use results::{Outcome, Results};
 use rows::{Group, Row};
-use worker::ErrorKind;
 
 /// Measures the speed of grove on this machine, alone or against PyTorch, JAX and candle: operations, layers, models, training
 /// steps, loading.

@@ -3,8 +3,8 @@
 use std::fmt::{self, Write};
 
 use crate::{
+    protocol::ErrorKind,
     results::{ColumnResult, Machine, Outcome, Results, RowResult},
-    worker::ErrorKind,
 };
 
 /// Formats a time with a readable unit.

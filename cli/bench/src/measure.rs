@@ -10,10 +10,11 @@ use tempfile::TempDir;
 
 use crate::{
     program::{Column, Failure, Peer, Worker},
+    protocol::{ErrorKind, Event, Request},
     results::{ColumnResult, Measured, Outcome, RowResult},
     rows::Row,
     work::Work,
-    worker::{ErrorKind, Event, Request, Spec},
+    worker::Spec,
 };
 
 /// Settings of a measurement.

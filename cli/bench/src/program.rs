@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::worker::{ErrorKind, Event, Request, Spec};
+use crate::{
+    protocol::{ErrorKind, Event, Request},
+    worker::Spec,
+};
 
 /// Library to compare grove with.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use grove_terminal::Precision;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    protocol::ErrorKind,
     rows::{Group, Row},
-    worker::ErrorKind,
 };
 
 /// Results of a run of the benchmark.

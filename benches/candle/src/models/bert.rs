@@ -6,7 +6,7 @@ use serde::Deserialize;
 use std::hint::black_box;
 
 use super::{config, random_ids};
-use crate::{Run, Text, ops::weights};
+use crate::{Run, ops::weights, work::Text};
 
 /// candle-transformers' BERT and a pooler, which candle-transformers lacks.
 pub(super) fn bert(text: &Text) -> Result<Run> {

@@ -6,8 +6,6 @@ mod resnet;
 mod transformer;
 mod vit;
 
-pub(crate) use vit::VitRow;
-
 use anyhow::{Context, Result};
 use candle_core::{DType, Device, Module, Tensor};
 use candle_nn::{Optimizer, VarMap};
@@ -16,37 +14,40 @@ use serde_json::Value;
 use std::hint::black_box;
 
 use crate::{
-    Row, Run,
+    Run,
     ops::{Pass, Random, adamw, randn, run, weights},
     unsupported,
+    work::{Work, is_gpt2},
 };
 use gpt2::{Gpt2, Gpt2Config, read};
 use vit::Vit;
 
 /// Creates the model and input of a row, and returns its run.
-pub fn prepare(row: &Row) -> Result<Run> {
+pub fn prepare(row: &Work) -> Result<Run> {
     Ok(match row {
-        Row::Resnet { train: true, .. } => {
+        Work::Resnet { train: true, .. } => {
             return Err(unsupported("candle's max pooling has no backward pass where windows overlap"));
         }
-        Row::Resnet { depths, widths, classes, size, batch, .. } => {
+        Work::Resnet { depths, widths, classes, size, batch, .. } => {
             let model = resnet::resnet(depths, *widths, *classes, weights())?;
             let x = randn((*batch, 3, *size, *size))?;
             run(move || model.forward(&x))
         }
-        Row::Vit(row) if row.train => {
-            let random = trained();
-            let model = Vit::load(row, random.builder())?;
-            let (x, labels) = (row.images()?, random_ids(row.classes, &[row.batch])?);
-            trainer(&random, labels, move || model.forward(&x))?
+        Work::Vit { sizes, train } => {
+            let x = randn(&sizes.images())?;
+            if *train {
+                let random = trained();
+                let model = Vit::load(sizes, random.builder())?;
+                let labels = random_ids(sizes.classes, &[sizes.batch])?;
+                trainer(&random, labels, move || model.forward(&x))?
+            } else {
+                let model = vit::published(sizes)?;
+                run(move || model.forward(&x))
+            }
         }
-        Row::Vit(row) => {
-            let (model, x) = (row.published()?, row.images()?);
-            run(move || model.forward(&x))
-        }
-        Row::Bert(text) if text.train => return Err(no_backward("BERT", "layer normalisation has")),
-        Row::Bert(text) => bert::bert(text)?,
-        Row::Gpt2(text) => {
+        Work::Bert(text) if text.train => return Err(no_backward("BERT", "layer normalisation has")),
+        Work::Bert(text) => bert::bert(text)?,
+        Work::Gpt2(text) => {
             let config: Gpt2Config = config(&text.config)?;
             let shape = [text.batch, text.tokens];
             let ids = random_ids(config.vocab_size, &shape)?;
@@ -60,14 +61,17 @@ pub fn prepare(row: &Row) -> Result<Run> {
                 run(move || model.forward(&ids))
             }
         }
-        Row::GptNeo(_) => return Err(unsupported("candle-transformers has no GPT-Neo")),
-        Row::Llama(text) if text.train => {
+        Work::GptNeo(_) => return Err(unsupported("candle-transformers has no GPT-Neo")),
+        Work::Llama(text) if text.train => {
             return Err(no_backward("LLaMA", "RMS normalisation, rotation and softmax have"));
         }
-        Row::Llama(_) => {
+        Work::Llama(_) => {
             return Err(unsupported("candle-transformers' LLaMA computes the logits of the last position only"));
         }
-        Row::Decode { config: fields, prompt, new_tokens } => {
+        Work::Decode { config, batch, .. } if *batch > 1 || !is_gpt2(config) => {
+            return Err(unsupported("candle's side decodes one sequence of a GPT-2"));
+        }
+        Work::Decode { config: fields, prompt, new_tokens, .. } => {
             let (config, new_tokens): (Gpt2Config, _) = (config(fields)?, *new_tokens);
             let model = Gpt2::load(&config, Pass::Forward, weights())?;
             let prompt = random_ids(config.vocab_size, &[1, *prompt])?;
@@ -76,14 +80,14 @@ pub fn prepare(row: &Row) -> Result<Run> {
                 Ok(())
             })
         }
-        Row::Load { path, config: fields } => {
+        Work::Load { path, config: fields } => {
             let (config, path): (Gpt2Config, _) = (config(fields)?, path.clone());
             Box::new(move || {
                 black_box(read(&path, &config, true)?);
                 Ok(())
             })
         }
-        Row::Start { path, config: fields, tokens } => {
+        Work::Start { path, config: fields, tokens } => {
             let (config, path): (Gpt2Config, _) = (config(fields)?, path.clone());
             let ids = random_ids(config.vocab_size, &[1, *tokens])?;
             Box::new(move || {

@@ -3,46 +3,28 @@
 use candle_core::{Module, Tensor};
 use candle_nn::{Activation, Linear, VarBuilder};
 use candle_transformers::models::vit;
-use serde::Deserialize;
 
 use super::transformer::{Block, NORMAL, Norm, Sizes};
-use crate::ops::{Pass, randn, weights};
+use crate::{
+    ops::{Pass, weights},
+    work::VitSizes,
+};
 
-/// Row of a vision transformer.
-#[derive(Deserialize)]
-pub struct VitRow {
-    size: usize,
-    patch: usize,
-    width: usize,
-    depth: usize,
-    heads: usize,
-    mlp: usize,
-    pub(super) classes: usize,
-    pub(super) batch: usize,
-    pub(super) train: bool,
-}
-
-impl VitRow {
-    pub(super) fn images(&self) -> candle_core::Result<Tensor> {
-        randn((self.batch, 3, self.size, self.size))
-    }
-
-    /// Creates candle-transformers' model, which is for inference only.
-    pub(super) fn published(&self) -> candle_core::Result<vit::Model> {
-        let config = vit::Config {
-            hidden_size: self.width,
-            num_hidden_layers: self.depth,
-            num_attention_heads: self.heads,
-            intermediate_size: self.mlp,
-            hidden_act: Activation::Gelu,
-            layer_norm_eps: 1e-6,
-            image_size: self.size,
-            patch_size: self.patch,
-            num_channels: 3,
-            qkv_bias: true,
-        };
-        vit::Model::new(&config, self.classes, weights())
-    }
+/// Creates candle-transformers' model, which is for inference only.
+pub(super) fn published(sizes: &VitSizes) -> candle_core::Result<vit::Model> {
+    let config = vit::Config {
+        hidden_size: sizes.width,
+        num_hidden_layers: sizes.depth,
+        num_attention_heads: sizes.heads,
+        intermediate_size: sizes.mlp,
+        hidden_act: Activation::Gelu,
+        layer_norm_eps: 1e-6,
+        image_size: sizes.size,
+        patch_size: sizes.patch,
+        num_channels: 3,
+        qkv_bias: true,
+    };
+    vit::Model::new(&config, sizes.classes, weights())
 }
 
 /// Trainable vision transformer.
@@ -56,7 +38,7 @@ pub(super) struct Vit {
 }
 
 impl Vit {
-    pub(super) fn load(row: &VitRow, vb: VarBuilder) -> candle_core::Result<Self> {
+    pub(super) fn load(row: &VitSizes, vb: VarBuilder) -> candle_core::Result<Self> {
         let (width, heads, inner) = (row.width, row.heads, row.mlp);
         let sizes = Sizes { width, heads, inner, eps: 1e-6, activation: Activation::Gelu, pass: Pass::Train };
         let tokens = 1 + (row.size / row.patch).pow(2);
@@ -88,15 +70,18 @@ impl Module for Vit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::{random_ids, tests::moves_every_variable, trained};
+    use crate::{
+        models::{random_ids, tests::moves_every_variable, trained},
+        ops::randn,
+    };
 
     #[test]
     fn training_moves_every_variable_of_a_vit() {
         let [size, patch, width, depth, heads, mlp, classes, batch] = [16, 4, 12, 2, 3, 20, 5, 2];
-        let row = VitRow { size, patch, width, depth, heads, mlp, classes, batch, train: true };
+        let sizes = VitSizes { size, patch, width, depth, heads, mlp, classes, batch };
         let random = trained();
-        let model = Vit::load(&row, random.builder()).expect("a model");
-        let x = row.images().expect("images");
+        let model = Vit::load(&sizes, random.builder()).expect("a model");
+        let x = randn(&sizes.images()).expect("images");
         moves_every_variable(&random, random_ids(5, &[2]).expect("ids"), move || model.forward(&x));
     }
 }
