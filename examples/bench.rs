@@ -9,12 +9,5 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let options = parse_options::<Options>();
-    finish(|| {
-        grove_bench::run(
-            &options,
-            None,
-            |device, serve| grove::run(device, serve),
-            |device, write| grove::run(device, write),
-        )
-    })
+    finish(|| grove_bench::run(&options, None, |device, serve| grove::run(device, serve)))
 }

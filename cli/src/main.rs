@@ -14,12 +14,7 @@ fn main() -> ExitCode {
     program::finish_run(|| match &grove.command {
         Command::Task(task) => program::run(task),
         Command::Bench(options) => {
-            grove_bench::run(
-                options,
-                Some("bench"),
-                |device, serve| grove::run(device, serve),
-                |device, write| grove::run(device, write),
-            )?;
+            grove_bench::run(options, Some("bench"), |device, serve| grove::run(device, serve))?;
             Ok(Ended::Finished)
         }
         Command::Parity(options) => {

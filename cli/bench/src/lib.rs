@@ -27,7 +27,7 @@ pub use worker::Serve;
 use clap::Parser;
 use grove::{backend::DeviceError, files::write_atomically, prelude::*};
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -138,24 +138,21 @@ pub struct Options {
 /// Runs the benchmark, or one of its workers.
 ///
 /// Workers are processes of the same executable, started with `--worker` and the description of a row. `subcommand` is the name
-/// of the benchmark's command if the executable has several. `serve` and `write` run a program on a device. The caller passes
-/// them, so that this crate is compiled for every backend only in executables that run the benchmark.
+/// of the benchmark's command if the executable has several. `serve` runs a worker on a device. The caller passes it, so that this
+/// crate is compiled for every backend only in executables that run the benchmark.
 pub fn run(
     options: &Options,
     subcommand: Option<&str>,
     serve: impl FnOnce(DeviceSpec, Serve<'_>) -> Result<Result<(), String>, DeviceError>,
-    write: impl Fn(DeviceSpec, WriteModel<'_>) -> Result<Result<(), String>, DeviceError>,
 ) -> Result<(), Exit> {
     match &options.worker {
         Some(spec) => worker::serve(spec, serve),
-        None => options.run(subcommand, &|config, directory| {
-            write(DeviceSpec::default(), WriteModel { config, directory })?.map_err(Exit::Failure)
-        }),
+        None => options.run(subcommand),
     }
 }
 
 impl Options {
-    fn run(&self, subcommand: Option<&str>, write_model: WriteFn<'_>) -> Result<(), Exit> {
+    fn run(&self, subcommand: Option<&str>) -> Result<(), Exit> {
         let rows = self.rows()?;
         if self.dry_run {
             return self.list(&rows);
@@ -178,12 +175,12 @@ impl Options {
         };
         let mut results = match self.resumed(&plan)? {
             Some(results) => results,
-            None => self.begin(&plan, command_line(subcommand), write_model)?,
+            None => self.begin(&plan, command_line(subcommand))?,
         };
         let mut left = rows;
         left.retain(|row| !results.rows.iter().any(|measured| measured.name == row.name));
         let order = rows::all(self.smoke);
-        let number = plan.measure(&mut left, write_model, |row| {
+        let number = plan.measure(&mut left, |row| {
             results.add(row, &order);
             self.save(&results)
         })?;
@@ -202,14 +199,14 @@ impl Options {
     }
 
     /// Returns results without rows. On a CPU, measures the matrix product that defines the machine's peak speed.
-    fn begin(&self, plan: &Plan, command: String, write_model: WriteFn<'_>) -> Result<Results, Exit> {
+    fn begin(&self, plan: &Plan, command: String) -> Result<Results, Exit> {
         let mut machine = machine::describe(plan.threads, self.on_gpu());
         let work = machine::product();
         let mut reference = vec![Row { name: "gemm".into(), group: Group::Operations, work, needs_gpu: false }];
         if self.smoke || self.on_gpu() {
             reference.clear();
         }
-        plan.measure(&mut reference, write_model, |row| {
+        plan.measure(&mut reference, |row| {
             machine.operations_per_second = row.operations_per_second();
             Ok(())
         })?;
@@ -367,23 +364,6 @@ impl Options {
             }
             _ => None,
         })
-    }
-}
-
-/// Function that writes a model with a configuration to a directory.
-type WriteFn<'a> = &'a dyn Fn(&serde_json::Value, &Path) -> Result<(), Exit>;
-
-/// Program that writes a model, for the rows that load one.
-pub struct WriteModel<'a> {
-    config: &'a serde_json::Value,
-    directory: &'a Path,
-}
-
-impl Program for WriteModel<'_> {
-    type Output = Result<(), String>;
-
-    fn run<B: Backend>(self, device: B::Device) -> Result<(), String> {
-        compute::write_gpt2::<B>(self.config, self.directory, &device)
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
+    compute::write_gpt2,
     program::{Column, Failure, Peer, Worker},
     protocol::{ErrorKind, Event, Request},
     results::{ColumnResult, Measured, Outcome, RowResult},
@@ -40,12 +41,11 @@ const LARGE: f64 = 1e9;
 const MAX_RUNS: usize = 200;
 
 impl Plan {
-    /// Measures rows from the first, removes them from the list, and returns their number. `write` writes the model that a row
-    /// loads to a directory; `done` receives the results of each row as soon as it is measured.
+    /// Measures rows from the first, removes them from the list, and returns their number. `done` receives the results of each row
+    /// as soon as it is measured.
     pub fn measure(
         &self,
         rows: &mut Vec<Row>,
-        write: impl Fn(&serde_json::Value, &std::path::Path) -> Result<(), Exit>,
         mut done: impl FnMut(RowResult) -> Result<(), Exit>,
     ) -> Result<usize, Exit> {
         let bar = ProgressBar::new(rows.len() as u64);
@@ -62,7 +62,7 @@ impl Plan {
             if let Some((path, config)) = row.work.reads() {
                 if written.is_none() {
                     let directory = files.path().join("gpt2");
-                    write(config, &directory)?;
+                    write_gpt2(config, &directory).map_err(failure)?;
                     written = Some(directory);
                 }
                 *path = written.clone().unwrap_or_default();
