@@ -1,12 +1,12 @@
 //! Classifies images with a ResNet: `cargo run --example resnet -- --model microsoft/resnet-50 --image cat.jpg`.
 
 use clap::Parser;
-use grove::{models::ModelKind, prelude::*};
+use grove::{models::ModelKind, prelude::*, train::Ended};
 use grove_cli::{
     Exit,
     arguments::parse_options,
-    finish,
     kind::check_kind,
+    program::{self, Command},
     resolve,
     vision::{ClassifyArgs, classify},
 };
@@ -29,19 +29,18 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = parse_options::<Options>();
-    finish(|| grove::run(options.classify.check()?, Run(&options))?)
+    program::main(&parse_options::<Options>())
 }
 
-/// The program, generic in the backend.
-struct Run<'a>(&'a Options);
+impl Command for Options {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.classify.check()
+    }
 
-impl Program for Run<'_> {
-    type Output = Result<(), Exit>;
-
-    fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
-        let path = resolve(self.0.model.as_deref(), "mnist-resnet")?;
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let path = resolve(self.model.as_deref(), "mnist-resnet")?;
         check_kind(&path, ModelKind::ResNet)?;
-        classify::<B, ResNet<B>>(&self.0.classify, &path, &device, |_, _, _| Ok(()))
+        classify::<B, ResNet<B>>(&self.classify, &path, device, |_, _, _| Ok(()))?;
+        Ok(Ended::Finished)
     }
 }

@@ -7,12 +7,13 @@ use grove::{
     models::ModelKind,
     prelude::*,
     tensor::TensorData,
+    train::Ended,
 };
 use grove_cli::{
     Exit,
     arguments::parse_options,
-    finish,
     kind::check_kind,
+    program::{self, Command},
     resolve, usage,
     vision::{ClassifyArgs, NamedImage, classify},
 };
@@ -42,35 +43,30 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = parse_options::<Options>();
-    finish(|| {
-        let device = options.classify.check()?;
-        let paths = options.classify.paths();
-        let several = paths.len() > 1 || paths.iter().any(|path| path.is_dir());
-        if options.attention.is_some() && several {
-            return Err(usage("--attention needs exactly one --image"));
-        }
-        if let Some(file) = &options.attention {
-            check_attention(file, &paths)?;
-        }
-        grove::run(device, Run(&options))?
-    })
+    program::main(&parse_options::<Options>())
 }
 
-/// The program, generic in the backend.
-struct Run<'a>(&'a Options);
+impl Command for Options {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        let device = self.classify.check()?;
+        let Some(file) = &self.attention else { return Ok(device) };
+        let paths = self.classify.paths();
+        if paths.len() > 1 || paths.iter().any(|path| path.is_dir()) {
+            return Err(usage("--attention needs exactly one --image"));
+        }
+        check_attention(file, &paths)?;
+        Ok(device)
+    }
 
-impl Program for Run<'_> {
-    type Output = Result<(), Exit>;
-
-    fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
-        let Options { model, attention, classify: options } = self.0;
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let Self { model, attention, classify: options } = self;
         let path = resolve(model.as_deref(), "mnist-vit")?;
         check_kind(&path, ModelKind::Vit)?;
-        classify::<B, Vit<B>>(options, &path, &device, |model, preprocessor, image| match attention {
-            Some(file) => draw_attention(model, preprocessor, image, file, &device),
+        classify::<B, Vit<B>>(options, &path, device, |model, preprocessor, image| match attention {
+            Some(file) => draw_attention(model, preprocessor, image, file, device),
             None => Ok(()),
-        })
+        })?;
+        Ok(Ended::Finished)
     }
 }
 
