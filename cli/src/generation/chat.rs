@@ -32,7 +32,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     chat: &ChatArgs,
     files: &ModelFiles,
     load: impl FnOnce(&ModelFiles, usize) -> Result<M, Exit>,
-) -> Result<Ended, Exit> {
+) -> Result<(), Exit> {
     let tokenizer = Tokenizer::beside(files.tokenizer())?;
     let template = chat_template(files.tokenizer())?.ok_or_else(|| {
         failure(format!(
@@ -69,15 +69,8 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
                     eprintln!("[the conversation is cleared]");
                 }
                 "/help" => eprintln!("{HELP}"),
-                other => {
-                    let message = format!(
-                        "{other} is not a command; the commands are /clear and /help. To send it as a message, type a space first"
-                    );
-                    if !typed {
-                        return Err(failure(message));
-                    }
-                    eprintln!("[{message}]");
-                }
+                other if typed => eprintln!("[{}]", unknown_command(other)),
+                other => return Err(failure(unknown_command(other))),
             }
             continue;
         }
@@ -92,8 +85,8 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
         if dropped > 0 {
             let were = if dropped == 1 { "message was".into() } else { format!("{dropped} messages were") };
             eprintln!("[the model's context is full: the oldest {were} dropped]");
+            dropped_messages += dropped;
         }
-        dropped_messages += dropped;
         if live && !typed {
             write_line(&format!("> {line}"))?;
         }
@@ -106,7 +99,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     if options.json {
         write_json(&json!({ "turns": turns, "dropped_messages": dropped_messages }))?;
     }
-    Ok(Ended::Finished)
+    Ok(())
 }
 
 /// Generates the reply to the last message, and prints it if `live` is true. Also returns the time in seconds.
@@ -148,6 +141,12 @@ fn command(line: &str) -> Option<&str> {
     let line = line.trim_end();
     let name = line.strip_prefix('/')?;
     (!name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphabetic())).then_some(line)
+}
+
+fn unknown_command(command: &str) -> String {
+    format!(
+        "{command} is not a command; the commands are /clear and /help. To send it as a message, type a space first"
+    )
 }
 
 const NO_MESSAGE: &str = "there is no message: give one with --prompt, or one per line on standard input";

@@ -47,27 +47,18 @@ static MODELS: [(ModelKind, &str, &str); 4] = [
 ];
 
 /// Name of the small chat model that ships with grove, a LLaMA.
-pub const SHIPPED_CHAT: &str = "llama-austen-chat";
+const SHIPPED_CHAT: &str = "llama-austen-chat";
 
 /// Hub id of a published chat model.
-pub const PUBLISHED_CHAT: &str = "HuggingFaceTB/SmolLM2-135M-Instruct";
+pub(super) const PUBLISHED_CHAT: &str = "HuggingFaceTB/SmolLM2-135M-Instruct";
 
 /// Returns the name of the family's small model that ships with grove; of GPT-2's, if the family has none.
-pub fn shipped_decoder(kind: ModelKind) -> &'static str {
+pub(super) fn shipped_decoder(kind: ModelKind) -> &'static str {
     models_of(kind).unwrap_or(&MODELS[0]).1
 }
 
 fn models_of(kind: ModelKind) -> Option<&'static (ModelKind, &'static str, &'static str)> {
     MODELS.iter().find(|(of, ..)| *of == kind)
-}
-
-/// Number of texts that are generated at the same time.
-#[derive(Clone, Copy, Debug)]
-pub enum Rows {
-    /// Continuations of one prompt.
-    Samples(usize),
-    /// Prompts of a file.
-    Batch(usize),
 }
 
 /// The command of a program that generates text.
@@ -97,15 +88,16 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
         let path = resolve(model.as_deref(), ships)?;
         check_kind(&path, F::KIND)?;
         let files = with_adapter(&path, adapter.as_deref())?;
-        let load_for = |files: &ModelFiles, prompt: usize, rows: Rows| -> Result<F::Model<B>, Exit> {
-            self.options.fits::<B, F>(files, prompt, rows)?;
+        let load_for = |files: &ModelFiles, prompt: usize, rows: usize, less: &str| -> Result<F::Model<B>, Exit> {
+            self.options.fits::<B, F>(files, prompt, rows, less)?;
             Ok(files.load::<B, F::Model<B>>(device, dtype.wanted())?.0)
         };
-        let load = |files: &ModelFiles, prompt: usize| load_for(files, prompt, Rows::Samples(generation.samples));
+        let load = |files: &ModelFiles, prompt| load_for(files, prompt, generation.samples, "fewer --max-new-tokens");
         if let Some(args) = self.file
             && let Some(file) = &args.file
         {
-            let load = |prompt, rows| load_for(&files, prompt, Rows::Batch(rows));
+            let less = "fewer --max-new-tokens, or a smaller --batch-size";
+            let load = |prompt, rows| load_for(&files, prompt, rows, less);
             continue_file(generation, (args, file), &files, load)?;
         } else if let Some(talk) = talk {
             chat(generation, talk, &files, load)?;
@@ -120,7 +112,7 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
 }
 
 /// Prints the summary of `--summary`: the parameter table and the memory needed.
-pub fn print_summary_of<B: Backend, F: DecoderFamily>(options: &DecoderArgs) -> Result<Ended, Exit> {
+fn print_summary_of<B: Backend, F: DecoderFamily>(options: &DecoderArgs) -> Result<Ended, Exit> {
     let DecoderArgs { model, device, generation, .. } = options;
     let elsewhere = model.as_deref().filter(|model| !Path::new(model).exists());
     let preset = elsewhere.and_then(|model| <F::Model<B> as Pretrained<B>>::Config::preset(model).ok());
@@ -148,17 +140,14 @@ impl DecoderArgs {
     }
 
     /// Rejects a model that needs more memory than is available, for its weights and the caches of rows of `prompt` tokens and
-    /// the new tokens.
-    pub fn fits<B: Backend, F: DecoderFamily>(
+    /// the new tokens. `less` is the advice for smaller caches.
+    fn fits<B: Backend, F: DecoderFamily>(
         &self,
         files: &ModelFiles,
         prompt: usize,
-        rows: Rows,
+        rows: usize,
+        less: &str,
     ) -> Result<(), Exit> {
-        let (rows, less) = match rows {
-            Rows::Samples(rows) => (rows, "fewer --max-new-tokens"),
-            Rows::Batch(rows) => (rows, "fewer --max-new-tokens, or a smaller --batch-size"),
-        };
         let skeleton = F::Model::<B>::skeleton_at(files.path(), self.device.dtype.wanted())?;
         let cache = match self.generation.score {
             true => None,
@@ -173,7 +162,7 @@ impl DecoderArgs {
     }
 
     /// Suggests a published model after text was generated with the small model that ships.
-    pub fn tell_published(&self, kind: ModelKind) {
+    fn tell_published(&self, kind: ModelKind) {
         if let Some((.., published)) = models_of(kind) {
             self.tell_small("model", published);
         }

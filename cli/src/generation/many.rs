@@ -128,7 +128,7 @@ pub fn continue_file<B: Backend, M: CausalLm<B>>(
     (args, file): (&FileArgs, &Path),
     files: &ModelFiles,
     load: impl FnOnce(usize, usize) -> Result<M, Exit>,
-) -> Result<Ended, Exit> {
+) -> Result<(), Exit> {
     let tokenizer = Tokenizer::beside(files.tokenizer())?;
     let Texts { texts, skipped } = args.read(file)?;
     let at = |place: &str, error: ModelError| failure(format!("{place}: {error}"));
@@ -192,7 +192,7 @@ pub fn continue_file<B: Backend, M: CausalLm<B>>(
             "[{prompts}, {tokens}{cut}; loaded in {load_seconds:.2} s, {tokens_per_second:.1} tokens per second]"
         );
     }
-    Ok(Ended::Finished)
+    Ok(())
 }
 
 /// Writes texts to the file `output`, or prints them. `object` has the statistics of the JSON form.

@@ -16,18 +16,17 @@ use std::time::Instant;
 use crate::{input, prelude::*};
 pub use command::GenerateCommand;
 pub use options::GenerationArgs;
-pub use speak::Write;
 
 /// Default prompt.
 const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
 
 /// Continues the prompt, with a draft model if one is named, or scores it. `load` loads a model from its files; its second
 /// argument is the number of prompt tokens.
-pub fn write<B: Backend, M: TraceableLm<B>>(
+fn write<B: Backend, M: TraceableLm<B>>(
     options: &GenerationArgs,
     files: &ModelFiles,
     load: impl Fn(&ModelFiles, usize) -> Result<M, Exit>,
-) -> Result<Ended, Exit> {
+) -> Result<(), Exit> {
     let prompt = Prompt::read(options, files)?;
     let begun = Instant::now();
     let model = load(files, prompt.ids.len())?;
@@ -46,34 +45,29 @@ pub fn write<B: Backend, M: TraceableLm<B>>(
         })
         .transpose()?;
     let jitted = options.jit.then(|| model.jitted());
-    prompt.speak(
-        options,
-        begun.elapsed().as_secs_f64(),
-        &mut |prompts, settings, on_token| match (&draft, &jitted) {
-            (_, Some(jitted)) => Ok((jitted.generate_with(prompts, settings, on_token)?, None)),
-            (None, None) => Ok((generate(&model, prompts, settings, on_token)?, None)),
-            (Some(draft), None) => {
-                let on_token = |token| on_token(0, token);
-                let (row, drafted) =
-                    generate_with_draft(&model, draft, &prompts[0], options.draft_tokens, settings, on_token)?;
-                Ok((vec![row], Some(drafted)))
-            }
-        },
-    )?;
-    Ok(Ended::Finished)
+    prompt.speak(options, begun.elapsed().as_secs_f64(), &mut |prompts, settings, on_token| match (&draft, &jitted) {
+        (_, Some(jitted)) => Ok((jitted.generate_with(prompts, settings, on_token)?, None)),
+        (None, None) => Ok((generate(&model, prompts, settings, on_token)?, None)),
+        (Some(draft), None) => {
+            let on_token = |token| on_token(0, token);
+            let (row, drafted) =
+                generate_with_draft(&model, draft, &prompts[0], options.draft_tokens, settings, on_token)?;
+            Ok((vec![row], Some(drafted)))
+        }
+    })
 }
 
 /// Prompt, tokenizer and settings of a generation, which need no weights.
-pub struct Prompt {
+struct Prompt {
     tokenizer: Option<Tokenizer>,
     /// Tokens of the prompt.
-    pub ids: Vec<u32>,
+    ids: Vec<u32>,
     settings: GenerateOptions,
 }
 
 impl Prompt {
     /// Rejects a draft whose vocabulary differs from the model's. Models without a tokenizer are not checked.
-    pub fn same_tokens(&self, model: &Path, draft: &Path) -> Result<(), Exit> {
+    fn same_tokens(&self, model: &Path, draft: &Path) -> Result<(), Exit> {
         let (Some(own), Ok(drafts)) = (&self.tokenizer, Tokenizer::beside(draft)) else { return Ok(()) };
         match own.same_tokens(&drafts) {
             true => Ok(()),
@@ -83,7 +77,7 @@ impl Prompt {
 
     /// Reads the prompt from the options or from standard input and encodes it with the model's tokenizer, or with its adapter's if
     /// that has one. Settings missing from the options come from the files too.
-    pub fn read(options: &GenerationArgs, files: &ModelFiles) -> Result<Self, Exit> {
+    fn read(options: &GenerationArgs, files: &ModelFiles) -> Result<Self, Exit> {
         let tokenizer = match Tokenizer::beside(files.tokenizer()) {
             Ok(tokenizer) => Some(tokenizer),
             // The prompt is given as token ids.
@@ -107,12 +101,12 @@ impl Prompt {
 }
 
 /// Prints the loss and perplexity of a text.
-pub fn print_score<B: Backend>(
+fn print_score<B: Backend>(
     options: &GenerationArgs,
     model: &impl CausalLm<B>,
     ids: &[u32],
     Score { loss, windows }: Score,
-) -> Result<Ended, Exit> {
+) -> Result<(), Exit> {
     let (perplexity, context) = (loss.exp(), model.context().unwrap_or(ids.len()));
     if windows > 1 && !options.json {
         eprintln!(
@@ -120,11 +114,8 @@ pub fn print_score<B: Backend>(
         );
     }
     let text = format!("{} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}", ids.len());
-    report(
-        options.json,
-        &json!({ "prompt_ids": ids, "loss": loss, "perplexity": perplexity, "windows": windows }),
-        &text,
-    )
+    let object = json!({ "prompt_ids": ids, "loss": loss, "perplexity": perplexity, "windows": windows });
+    report(options.json, &object, &text).map(drop)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::{GenerationArgs, Prompt};
 use crate::{prelude::*, show};
 
 /// Function that continues prompts and passes each token to a callback. Returns statistics of the draft, if there was one.
-pub type Write<'a> = dyn FnMut(
+type Write<'a> = dyn FnMut(
         &[Vec<u32>],
         &GenerateOptions,
         &mut dyn FnMut(usize, u32) -> bool,
@@ -15,7 +15,7 @@ pub type Write<'a> = dyn FnMut(
 
 impl Prompt {
     /// Prints the text that `write` generates, token by token, or as JSON at the end.
-    pub fn speak(self, options: &GenerationArgs, load_seconds: f64, write: &mut Write<'_>) -> Result<(), Exit> {
+    pub(super) fn speak(self, options: &GenerationArgs, load_seconds: f64, write: &mut Write<'_>) -> Result<(), Exit> {
         let Self { tokenizer, ids, settings } = &self;
         let prompts = vec![ids.clone(); options.samples];
         let mut first_run = None;

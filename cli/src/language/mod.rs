@@ -68,26 +68,35 @@ impl<O: LanguageOptions> Command for O {
 
     /// Trains the model, or evaluates it with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let Some((model, run)) = LanguageRun::<B>::new(self, device)? else { return Ok(Ended::Finished) };
+        let options = self.language();
+        let args = &options.run;
+        let output = args.directory()?;
+        let prepared = prepare::<B, O>(self, &output, device)?;
+        let context = context(options.context, prepared.model.context())?;
+        if options.evaluate {
+            let Prepared { model, training, .. } = &prepared;
+            return print_evaluation(model, training, context, args.training.batch_size, args.json);
+        }
+        let (model, run) = LanguageRun::new::<O>(options, prepared, output, context)?;
         let job = &run.job;
-        let optimizer = self.language().run.training.optimizer::<B, O::Model<B>>(&job.schedule, &model)?;
+        let optimizer = args.training.optimizer::<B, O::Model<B>>(&job.schedule, &model)?;
         let loss = |model: <O::Model<B> as Tree<B>>::On<Autodiff<B>>, batch: &TokenBatch, key: Key| {
             let loss = model.next_token_loss(batch.inputs(device), batch.targets(device), Some(key));
-            Outcome::<B, O::Model<B>>::new(loss).weight(run.tokens(batch))
+            Outcome::<B, O::Model<B>>::new(loss).weight(predicted(batch))
         };
-        let evaluate = |model: &O::Model<B>| run.evaluate(|ids, next| model.next_token_loss(ids, next, None));
-        let fitted = match self.language().run.jit {
+        let evaluate = |model: &O::Model<B>| run.evaluate(model, device);
+        let fitted = match args.jit {
             false => fit(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?,
             true => {
                 let arrays = |_: &O::Model<B>, batch: &TokenBatch, _| {
                     let arrays = [batch.inputs(device), batch.targets(device)].map(Array::<B, 2, Int>::new);
-                    (arrays, run.tokens(batch))
+                    (arrays, predicted(batch))
                 };
                 let loss = JitLoss { arrays, loss: traced_loss };
                 fit_jitted(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?
             }
         };
-        run.report(fitted)
+        run.report::<O>(fitted)
     }
 }
 
@@ -100,36 +109,33 @@ fn traced_loss<M: CausalLm<Autodiff<Traced>>>(
     model.next_token_loss(ids.val(), targets.val(), Some(key))
 }
 
+/// Returns the number of tokens predicted in a batch.
+fn predicted(batch: &TokenBatch) -> f64 {
+    (batch.rows * (batch.columns - 1)) as f64
+}
+
 /// Vocabulary size of a byte-level tokenizer without merges: 256 bytes and the end-of-text token.
 const CHARACTERS: usize = 257;
 
 /// Data, settings and directory of a run.
-pub struct LanguageRun<'a, B: Backend> {
+struct LanguageRun<'a, B: Backend> {
     options: &'a LanguageArgs,
     tokenizer: Option<Tokenizer>,
     held_out: Option<TokenStream>,
     context: usize,
-    device: B::Device,
-    peft_prefix: &'static str,
     /// Training windows, learning-rate schedule and settings of the loop.
-    pub job: Job<B, TokenWindows>,
+    job: Job<B, TokenWindows>,
 }
 
-/// Model to train and its run.
-type Started<'a, B, O> = (<O as LanguageOptions>::Model<B>, LanguageRun<'a, B>);
-
 impl<'a, B: Backend> LanguageRun<'a, B> {
-    /// Returns the model to train and its run. With `--evaluate`, prints the evaluation and returns `None`.
-    pub fn new<O: LanguageOptions>(command: &'a O, device: &B::Device) -> Result<Option<Started<'a, B, O>>, Exit> {
-        let options = command.language();
+    /// Returns the model to train and its run.
+    fn new<O: LanguageOptions>(
+        options: &'a LanguageArgs,
+        Prepared { model, tokenizer, training, held_out, source }: Prepared<O::Model<B>>,
+        output: RunDirectory,
+        context: usize,
+    ) -> Result<(O::Model<B>, Self), Exit> {
         let (run, batch_size) = (&options.run, options.run.training.batch_size);
-        let output = run.directory()?;
-        let Prepared { model, tokenizer, training, held_out, source } = prepare::<B, O>(command, &output, device)?;
-        let context = context(options.context, model.context())?;
-        if options.evaluate {
-            print_evaluation(&model, &training, context, batch_size, run.json)?;
-            return Ok(None);
-        }
         let config = config_json(model.config())?;
         let (model, trainable) = options.adapted(model, O::LORA_TARGETS, "")?;
         let settings = options
@@ -152,35 +158,21 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         }
         let setup = Setup { run, output, epochs: options.epochs(6.0), settings, trainable };
         let job = setup.job(&model, data, None, ("tokens", batch_size * context), counts)?;
-        Ok(Some((
-            model,
-            Self { options, tokenizer, held_out, context, device: device.clone(), peft_prefix: O::PEFT_PREFIX, job },
-        )))
-    }
-
-    /// Returns the number of tokens predicted in a batch.
-    pub fn tokens(&self, batch: &TokenBatch) -> f64 {
-        (batch.rows * (batch.columns - 1)) as f64
+        Ok((model, Self { options, tokenizer, held_out, context, job }))
     }
 
     /// Returns loss and perplexity on the held-out text, or an empty evaluation without one.
-    ///
-    /// # Errors
-    /// As [`token_loss_on`].
-    pub fn evaluate(
-        &self,
-        loss: impl FnMut(Tensor<B, 2, Int>, Tensor<B, 2, Int>) -> Tensor<B, 1>,
-    ) -> Result<Evaluation, TrainError> {
+    fn evaluate(&self, model: &impl CausalLm<B>, device: &B::Device) -> Result<Evaluation, TrainError> {
         let Some(stream) = &self.held_out else { return Ok(Evaluation::new()) };
-        let batch_size = self.options.run.training.batch_size;
-        let ranks = &self.job.settings.ranks;
-        let (loss, _) = token_loss_on(ranks, stream, self.context, batch_size, &self.device, loss, |_| ())?;
+        let (ranks, batch_size) = (&self.job.settings.ranks, self.options.run.training.batch_size);
+        let loss = |ids, next| model.next_token_loss(ids, next, None);
+        let (loss, _) = token_loss_on(ranks, stream, self.context, batch_size, device, loss, |_| ())?;
         Ok(Evaluation::from([("loss".into(), loss), ("perplexity".into(), loss.exp())]))
     }
 
     /// Saves the model selected by `--keep` and prints the results of the run.
-    pub fn report<M: CausalLm<B> + Pretrained<B>>(&self, fitted: Fitted<M>) -> Result<Ended, Exit> {
-        let save = |model: M, directory: &Path| self.options.save_adapted(model, self.peft_prefix, directory);
+    fn report<O: LanguageOptions>(&self, fitted: Fitted<O::Model<B>>) -> Result<Ended, Exit> {
+        let save = |model: O::Model<B>, directory: &Path| self.options.save_adapted(model, O::PEFT_PREFIX, directory);
         let (model, summary) = self.job.save(fitted, save)?;
         let (run, perplexity) = (&self.options.run, summary.run.held_out_loss.map(f64::exp));
         let ended =
