@@ -47,7 +47,8 @@ pub struct JitLoss<A, L> {
 }
 
 /// [`fit`](crate::fit) with a compiled gradient of the loss: traced once for each shape of a batch's arrays; see
-/// [`jit`](grove_compile::jit()). The optimizer's update runs as in [`fit`](crate::fit).
+/// [`jit`](grove_compile::jit()). All else is the same loop. [`fit`](crate::fit) is for losses that read values, and for
+/// data whose batches differ in shape, such as packed texts.
 ///
 /// ```
 /// use burn::tensor::Tensor;
