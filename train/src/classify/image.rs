@@ -119,8 +119,9 @@ where
     let evaluate = |model: &M| {
         let Some(held_out) = task.held_out else { return Ok(Evaluation::default()) };
         let found = score_images_on(&options.ranks, model, held_out, device)?;
-        let measures = [found.loss(), found.confusion.accuracy(), found.confusion.macro_f1(), found.top5()];
-        Ok(["loss", "accuracy", "macro_f1", "top5"].map(String::from).into_iter().zip(measures).collect())
+        let (accuracy, macro_f1) = (found.confusion.accuracy(), found.confusion.macro_f1());
+        let metrics = [("loss", found.loss()), ("accuracy", accuracy), ("macro_f1", macro_f1), ("top5", found.top5())];
+        Ok(metrics.map(|(name, value)| (name.to_owned(), value)).into())
     };
     // Ranks share their statistics.
     if !task.inference && !options.ranks.is_shared() {

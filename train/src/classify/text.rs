@@ -252,13 +252,15 @@ where
         model.texts(&ids(batch))?;
     }
     let evaluate = |model: &M| {
-        if problem != ProblemType::SingleLabel {
-            let score = score_values_on(&options.ranks, model, problem, held_out, batch_size)?;
-            return Ok(score.metrics().into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
-        }
-        let found = score_texts_on(&options.ranks, model, held_out, batch_size)?;
-        let measures = [found.weighted_loss(weights), found.confusion.accuracy(), found.confusion.macro_f1()];
-        Ok(["loss", "accuracy", "macro_f1"].map(String::from).into_iter().zip(measures).collect())
+        let metrics = match problem {
+            ProblemType::SingleLabel => {
+                let found = score_texts_on(&options.ranks, model, held_out, batch_size)?;
+                let (accuracy, macro_f1) = (found.confusion.accuracy(), found.confusion.macro_f1());
+                vec![("loss", found.weighted_loss(weights)), ("accuracy", accuracy), ("macro_f1", macro_f1)]
+            }
+            _ => score_values_on(&options.ranks, model, problem, held_out, batch_size)?.metrics(),
+        };
+        Ok(metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     };
     let refused = "the model has accepted all texts";
     if !(jit || B::LAZY) {
