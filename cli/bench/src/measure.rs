@@ -139,10 +139,11 @@ impl Plan {
                 }
             }
         };
-        match begin() {
-            Ok((worker, measured)) => Running { worker: Ok(worker), measured, seconds: Vec::new() },
-            Err(trouble) => Running { worker: Err(trouble), measured: Measured::default(), seconds: Vec::new() },
-        }
+        let (worker, measured) = match begin() {
+            Ok((worker, measured)) => (Ok(worker), measured),
+            Err(trouble) => (Err(trouble), Measured::default()),
+        };
+        Running { worker, measured, seconds: Vec::new() }
     }
 }
 

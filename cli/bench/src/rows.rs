@@ -38,9 +38,7 @@ impl Group {
             Self::Rest => "Decoding, optimizer, loading",
         }
     }
-}
 
-impl Group {
     /// Returns rows of the group.
     fn rows(self, works: impl IntoIterator<Item = (impl Into<String>, Work)>) -> Vec<Row> {
         let row = |(name, work): (_, Work)| Row { name: Into::into(name), group: self, work, needs_gpu: false };

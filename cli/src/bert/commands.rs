@@ -2,7 +2,7 @@
 
 use grove::tasks::text::AnswerOptions;
 
-use super::{Task, TextArgs};
+use super::{STRIDE, Task, TextArgs};
 use crate::prelude::*;
 
 /// Implements [`Command`] for the options of a task, which have a field `input`.
@@ -123,7 +123,7 @@ pub struct Tag {
     pub input: TextArgs,
 
     /// Overlap of the windows of a long text, in tokens
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = STRIDE)]
     pub stride: usize,
 }
 
@@ -160,7 +160,7 @@ pub struct Answer {
     pub top_k: usize,
 
     /// Overlap of the windows of a long text, in tokens
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = STRIDE)]
     pub stride: usize,
 
     /// Allow an empty answer if the text has none, for models trained on SQuAD 2

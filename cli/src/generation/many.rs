@@ -64,7 +64,7 @@ impl FileArgs {
             )));
         }
         match &self.output {
-            Some(file) if Format::of(file).is_none() => {
+            Some(file) if !matches!(extension(file), Some("jsonl" | "csv")) => {
                 Err(usage(format!("--output is {}; give a name that ends in .jsonl or .csv", file.display())))
             }
             _ => Ok(()),
@@ -88,22 +88,9 @@ impl FileArgs {
     }
 }
 
-/// Format of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    JsonLines,
-    Csv,
-}
-
-impl Format {
-    /// Returns the format of a file by its extension.
-    fn of(file: &Path) -> Option<Self> {
-        match file.extension().and_then(OsStr::to_str) {
-            Some("jsonl") => Some(Self::JsonLines),
-            Some("csv") => Some(Self::Csv),
-            _ => None,
-        }
-    }
+/// Returns the extension of a file, which is the format of the output.
+fn extension(file: &Path) -> Option<&str> {
+    file.extension().and_then(OsStr::to_str)
 }
 
 /// A prompt with its continuation.
@@ -214,7 +201,7 @@ fn write_texts(output: Option<&Path>, all: &[Continued], json: bool, mut object:
 
 /// Writes texts to a file, in the format of its extension.
 fn write_output(file: &Path, all: &[Continued]) -> Result<(), Exit> {
-    if Format::of(file) == Some(Format::Csv) {
+    if extension(file) == Some("csv") {
         let row = |Continued { prompt, text, generated: Generated { ids, finish }, .. }: &Continued| {
             vec![prompt.clone(), text.clone(), ids.len().to_string(), reason(*finish).into()]
         };
