@@ -28,8 +28,9 @@ macro_rules! inner {
 }
 
 pub(crate) mod captured;
-mod max_pool;
+mod compositions;
 mod modules;
+mod pooling;
 mod rules;
 mod tensors;
 

@@ -13,13 +13,11 @@ use ::burn::tensor::{
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use std::future::Future;
 
-use super::{Autodiff, Bool, Burn, Float, Int, Quantized, captured, max_pool::MaxPool, rules};
+use super::{
+    Autodiff, Bool, Burn, Float, Int, Quantized, captured, compositions,
+    pooling::{AvgPool, MaxPool},
+};
 use crate::Backend;
-
-/// Max pooling of sequences.
-fn sequences(kernel_size: usize, stride: usize, padding: usize, dilation: usize, ceil_mode: bool) -> MaxPool<1> {
-    MaxPool { kernel_size: [kernel_size], stride: [stride], padding: [padding], dilation: [dilation], ceil_mode }
-}
 
 impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
     differentiated! {
@@ -54,7 +52,7 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
                 let [x, weight] = [x, weight].map(captured::tensor);
                 Burn::<B, C>::conv1d(x, weight, bias.map(captured::tensor), options)
             }
-            _ => rules::conv1d::<Self>(x, weight, bias, &options),
+            _ => compositions::conv1d::<Self>(x, weight, bias, &options),
         }
     }
 
@@ -66,7 +64,7 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         count_include_pad: bool,
         ceil_mode: bool,
     ) -> Float<B> {
-        rules::AvgPool { kernel_size, stride, padding, count_include_pad }.pool::<B, C>(captured::tensor(x), ceil_mode)
+        AvgPool { kernel_size, stride, padding, count_include_pad }.pool::<B, C>(captured::tensor(x), ceil_mode)
     }
 
     fn max_pool1d(
@@ -77,7 +75,7 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         dilation: usize,
         ceil_mode: bool,
     ) -> Float<B> {
-        sequences(kernel_size, stride, padding, dilation, ceil_mode).pool::<Self>(x)
+        MaxPool::of_sequences(kernel_size, stride, padding, dilation, ceil_mode).maxima::<Self>(x)
     }
 
     fn max_pool1d_with_indices(
@@ -88,8 +86,8 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         dilation: usize,
         ceil_mode: bool,
     ) -> MaxPool1dWithIndices<Self> {
-        let pool = sequences(kernel_size, stride, padding, dilation, ceil_mode);
-        let (output, indices) = pool.pool_with_indices::<Self>(x);
+        let pool = MaxPool::of_sequences(kernel_size, stride, padding, dilation, ceil_mode);
+        let (output, indices) = pool.maxima_with_indices::<Self>(x);
         MaxPool1dWithIndices { output, indices }
     }
 
@@ -101,7 +99,7 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         dilation: [usize; 2],
         ceil_mode: bool,
     ) -> Float<B> {
-        MaxPool { kernel_size, stride, padding, dilation, ceil_mode }.pool::<Self>(x)
+        MaxPool { sequences: false, kernel_size, stride, padding, dilation, ceil_mode }.maxima::<Self>(x)
     }
 
     fn max_pool2d_with_indices(
@@ -112,8 +110,8 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         dilation: [usize; 2],
         ceil_mode: bool,
     ) -> MaxPool2dWithIndices<Self> {
-        let pool = MaxPool { kernel_size, stride, padding, dilation, ceil_mode };
-        let (output, indices) = pool.pool_with_indices::<Self>(x);
+        let pool = MaxPool { sequences: false, kernel_size, stride, padding, dilation, ceil_mode };
+        let (output, indices) = pool.maxima_with_indices::<Self>(x);
         MaxPool2dWithIndices { output, indices }
     }
 
@@ -163,7 +161,7 @@ impl<B: Backend, C: CheckpointStrategy> ActivationOps<Self> for Autodiff<B, C> {
     }
 
     fn gelu(tensor: Float<B>) -> Float<B> {
-        rules::gelu::<Self>(tensor)
+        compositions::gelu::<Self>(tensor)
     }
 }
 

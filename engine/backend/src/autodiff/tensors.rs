@@ -8,7 +8,7 @@ use ::burn::tensor::{
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use std::future::Future;
 
-use super::{Autodiff, Bool, Burn, Float, Int, captured, rules};
+use super::{Autodiff, Bool, Burn, Float, Int, captured, compositions, rules::Rule};
 use crate::{
     Backend,
     ops::{int_division, reshape},
@@ -112,7 +112,7 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
     }
 
     fn float_reshape(tensor: Float<B>, shape: Shape) -> Float<B> {
-        rules::reshape::<B, C>(captured::tensor(tensor), shape)
+        compositions::reshape::<B, C>(captured::tensor(tensor), shape)
     }
 
     fn float_permute(tensor: Float<B>, axes: &[usize]) -> Float<B> {
@@ -136,51 +136,51 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
     }
 
     fn float_cast(tensor: Float<B>, dtype: FloatDType) -> Float<B> {
-        rules::cast::<Self>(captured::tensor(tensor), dtype.into())
+        compositions::cast::<Self>(captured::tensor(tensor), dtype.into())
     }
 
     fn float_repeat_dim(tensor: Float<B>, dim: usize, times: usize) -> Float<B> {
-        rules::repeat_dim::<Self>(tensor, dim, times)
+        compositions::repeat_dim::<Self>(tensor, dim, times)
     }
 
     fn float_prod(tensor: Float<B>) -> Float<B> {
-        rules::prod::<Self>(tensor)
+        compositions::prod::<Self>(tensor)
     }
 
     fn float_prod_dim(tensor: Float<B>, dim: usize) -> Float<B> {
-        rules::prod_dim::<Self>(tensor, dim)
+        Rule::Product { dim }.of::<Self>([tensor])
     }
 
     fn float_cumprod(tensor: Float<B>, dim: usize) -> Float<B> {
-        rules::cumprod::<B, C>(captured::tensor(tensor), dim)
+        compositions::cumprod::<B, C>(captured::tensor(tensor), dim)
     }
 
     fn float_powf(base: Float<B>, exponent: Float<B>) -> Float<B> {
-        rules::powf::<Self>(base, exponent)
+        Rule::Power.of::<Self>([base, exponent])
     }
 
     fn float_powi_scalar(base: Float<B>, exponent: Scalar) -> Float<B> {
-        rules::powi_scalar::<B, C>(captured::tensor(base), exponent)
+        compositions::powi_scalar::<B, C>(captured::tensor(base), exponent)
     }
 
     fn float_sqrt(tensor: Float<B>) -> Float<B> {
-        rules::sqrt::<Self>(tensor)
+        Rule::Sqrt.of::<Self>([tensor])
     }
 
     fn float_max_dim(tensor: Float<B>, dim: usize) -> Float<B> {
-        rules::extreme::<Self>(tensor, dim, true)
+        Rule::Extreme { dim, max: true }.of::<Self>([tensor])
     }
 
     fn float_min_dim(tensor: Float<B>, dim: usize) -> Float<B> {
-        rules::extreme::<Self>(tensor, dim, false)
+        Rule::Extreme { dim, max: false }.of::<Self>([tensor])
     }
 
     fn float_topk(tensor: Float<B>, dim: usize, k: usize) -> Float<B> {
-        rules::topk::<B, C>(captured::tensor(tensor), dim, k)
+        compositions::topk::<B, C>(captured::tensor(tensor), dim, k)
     }
 
     fn float_div_scalar(tensor: Float<B>, number: Scalar) -> Float<B> {
-        rules::div_scalar::<B, C>(captured::tensor(tensor), number)
+        compositions::div_scalar::<B, C>(captured::tensor(tensor), number)
     }
 }
 
