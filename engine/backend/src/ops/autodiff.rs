@@ -2,7 +2,7 @@
 
 use burn::tensor::{
     DType, IntDType, TensorData, TensorMetadata,
-    backend::ExecutionError,
+    backend::{AutodiffBackend, ExecutionError},
     ops::{FloatTensor, IntTensor},
 };
 use burn_autodiff::{
@@ -19,7 +19,7 @@ use std::{any::Any, marker::PhantomData, sync::Arc};
 use super::{
     AnyTensor, Backend, Differentiation, Function, FunctionVjp, Operation, Outcome, Residual, SampleOptions,
     SampledPrimitives, Spec, Values, Wanted, function,
-    tracked::{Slots, inner, inner_value, lifted, register_grad, untracked},
+    tracked::{inner, inner_value, lifted, register_grad, untracked},
 };
 use crate::{Autodiff, autodiff::captured};
 
@@ -54,19 +54,15 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         if kind == Differentiation::Composed || needs.contains(&true) && operation.saves() {
             return operation.compose_differentiable(inputs, needs);
         }
+        if kind == Differentiation::AllOutputs {
+            return function::run(&AllOutputs(operation.clone()), inputs).into();
+        }
         let is_parent = |&i: &usize| matches!(inputs.get(i), Some(AnyTensor::Float(_)));
         let parents: Vec<_> = (0..inputs.len().min(operation.differentiable_inputs())).filter(is_parent).collect();
-        let record: fn(&Operation, Values<Self>, Vec<usize>) -> Outcome<Self> = match parents.len() {
-            1 => record::<B, C, 1>,
-            2 => record::<B, C, 2>,
-            3 => record::<B, C, 3>,
-            4 => record::<B, C, 4>,
-            5 => record::<B, C, 5>,
-            6 => record::<B, C, 6>,
-            0 => return untracked(B::run(operation, inner(inputs), &[]).outputs).into(),
-            _ => return function::run(&ManyInputs(operation.clone()), inputs).into(),
-        };
-        record(operation, inputs, parents)
+        match parents.is_empty() {
+            true => untracked(B::run(operation, inner(inputs), &[]).outputs).into(),
+            false => record(operation, inputs, parents),
+        }
     }
 
     fn sample(
@@ -107,11 +103,11 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     }
 }
 
-/// An operation with more floating-point inputs than a node of Burn's graph can have parents.
+/// An operation that is differentiated for all outputs together, as a function. It has no residuals.
 #[derive(Clone, Debug)]
-struct ManyInputs(Operation);
+struct AllOutputs(Operation);
 
-impl Function for ManyInputs {
+impl Function for AllOutputs {
     type Vjp = Self;
 
     fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B> {
@@ -119,31 +115,12 @@ impl Function for ManyInputs {
     }
 
     fn forward<B: Backend>(&self, inputs: Values<B>, wanted: &Wanted) -> (Outcome<B>, Self) {
-        let needs = wanted.all_needs();
-        let residuals = self.0.residuals(&needs);
-        let input = |residual| match residual {
-            Residual::Input(i) => inputs.get(i).cloned(),
-            _ => None,
-        };
-        let mut held: Vec<_> = residuals.iter().map(input).collect();
-        let Outcome { outputs, mut saved } = B::run(&self.0, inputs, &needs);
-        for (held, residual) in held.iter_mut().zip(residuals.iter()) {
-            match residual {
-                Residual::Output(i) => *held = outputs.get(i).cloned(),
-                Residual::Saved(i) => *held = saved.take(i),
-                Residual::Input(_) | Residual::Absent => {}
-            }
-        }
-        (Outcome { outputs, saved: held.into_iter().collect() }, self.clone())
+        (B::run(&self.0, inputs, &wanted.all_needs()), self.clone())
     }
 }
 
-impl FunctionVjp for ManyInputs {
-    fn vjp<B: Backend>(&self, saved: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
-        if self.0.differentiation() != Differentiation::AllOutputs {
-            let Some(first) = grads.take_optional_float(0) else { return Values::default() };
-            grads = Values::floats([first]);
-        }
+impl FunctionVjp for AllOutputs {
+    fn vjp<B: Backend>(&self, saved: Values<B>, grads: Values<B>, wanted: &Wanted) -> Values<B> {
         B::run_vjp(&self.0, saved, grads, wanted)
     }
 }
@@ -170,36 +147,29 @@ enum Held<B: Backend> {
     Value(Option<AnyTensor<B>>),
 }
 
-/// Residuals, and slots if the operation has several outputs.
-#[derive(Clone, Debug)]
-struct State<B: Backend> {
-    residuals: Vec<Held<B>>,
-    slots: Option<Slots<B>>,
-}
+/// Number of parents of a recorded operation's node: the most floating-point inputs that an operation can have.
+const PARENTS: usize = 6;
 
-/// Backward step of an operation with `N` floating-point inputs.
+/// Backward step of an operation.
 #[derive(Debug)]
-struct CustomVjp<const N: usize> {
+struct CustomVjp {
     operation: Operation,
-    /// Input positions of the parents.
-    parents: [usize; N],
+    /// Input positions of the first parents. The others are untracked.
+    parents: Vec<usize>,
     wanted: Wanted,
 }
 
-impl<B: Backend, const N: usize> Backward<B, N> for CustomVjp<N> {
-    type State = State<B>;
+impl<B: Backend> Backward<B, PARENTS> for CustomVjp {
+    /// Residuals.
+    type State = Vec<Held<B>>;
 
-    fn backward(self, ops: Ops<State<B>, N>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
-        let State { residuals, slots } = ops.state;
-        let mut given: Values<B> = match slots {
-            Some(slots) => Values::optional_floats(slots.take()),
-            None => Values::floats([grads.consume::<B>(&ops.node)]),
-        };
+    fn backward(self, ops: Ops<Self::State, PARENTS>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let mut given: Values<B> = Values::floats([grads.consume::<B>(&ops.node)]);
         let retrieve = |held| match held {
             Held::Checkpoint(id) => Some(AnyTensor::Float(checkpointer.retrieve_node_output::<FloatTensor<B>>(id))),
             Held::Value(value) => value,
         };
-        let residuals = residuals.into_iter().map(retrieve).collect();
+        let residuals = ops.state.into_iter().map(retrieve).collect();
         if self.operation.differentiation() == Differentiation::Accumulating
             && let Some(node) = &ops.parents[0]
         {
@@ -234,18 +204,21 @@ impl<B: Backend> RetroForward for Recompute<B> {
 }
 
 /// Runs an operation on the inner backend and records it in the graph with its residuals. `parents` are the positions of
-/// the inputs that need a gradient.
-fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
+/// the inputs that can have a gradient.
+fn record<B: Backend, C: CheckpointStrategy>(
     operation: &Operation,
     inputs: Values<Autodiff<B, C>>,
     parents: Vec<usize>,
 ) -> Outcome<Autodiff<B, C>> {
-    let parents: [usize; N] = parents.try_into().unwrap_or_else(|_| unreachable!("`run` chooses by their number"));
     let kind = operation.differentiation();
     // The inputs' nodes must stay alive until the operation is in the graph: a backward pass on another thread, even of
     // another model, removes nodes without other owners.
-    let _keep_alive = parents.map(|i| inputs.float(i).rc.clone());
-    let nodes = parents.map(|i| inputs.float(i).node.clone());
+    let _keep_alive: Vec<_> = parents.iter().map(|&i| inputs.float(i).rc.clone()).collect();
+    assert!(parents.len() <= PARENTS, "an operation of {} floating-point inputs has too many to record", parents.len());
+    let first = parents[0];
+    let untracked_node = <Autodiff<B, C> as AutodiffBackend>::from_inner(inputs.float(first).primitive.clone()).node;
+    let node = |position: &usize| inputs.float(*position).node.clone();
+    let nodes = std::array::from_fn(|i| parents.get(i).map_or_else(|| untracked_node.clone(), node));
     let mut wanted = vec![None; inputs.len()];
     for x in parents.iter().filter(|&&i| inputs.float(i).is_tracked()) {
         let primitive = &inputs.float(*x).primitive;
@@ -256,7 +229,7 @@ fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
     let prepared = CustomVjp { operation: operation.clone(), parents, wanted }.prepare::<C>(nodes);
     let prepared = match kind {
         Differentiation::MemoryBound => {
-            let input = inputs.float(parents[0]);
+            let input = inputs.float(first);
             let recompute = Recompute::<B> { operation: operation.clone(), input: input.node.id, backend: PhantomData };
             prepared.memory_bound().retro_forward(recompute).parents([input])
         }
@@ -291,15 +264,7 @@ fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
             Residual::Input(_) | Residual::Absent => {}
         }
     }
-    if kind == Differentiation::AllOutputs {
-        let slots = Slots::new(outputs.len());
-        let state = State { residuals: held, slots: Some(slots.clone()) };
-        // The operation's own node has no gradient, and thus no value; any tensor serves as its value.
-        let whole: FloatTensor<Autodiff<B, C>> = step.finish(state, outputs.float(0).clone());
-        let parts = outputs.into_floats().into_iter().enumerate();
-        return Outcome::new(parts.map(|(i, part)| slots.track::<C>(&whole, i, part)));
-    }
-    let first = step.finish(State { residuals: held, slots: None }, outputs.take_float(0));
+    let first = step.finish(held, outputs.take_float(0));
     with_first(first, outputs).into()
 }
 

@@ -79,7 +79,7 @@ pub enum Differentiation {
     Checkpointed,
     /// Like `Checkpointed`. The output may be recomputed too. For cheap operations of one input.
     MemoryBound,
-    /// Like `Rule`, for all outputs together.
+    /// Like `Rule`, for all outputs together. Without residuals.
     AllOutputs,
     /// Like `Rule`. The derivative adds to the existing gradient of the first input, which is passed after the gradients of
     /// the outputs, if there is one.
