@@ -23,44 +23,31 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    const ALL: [(Self, u32, usize, &'static str); 13] = [
-        (Self::Bool, codes::PRED, 1, "pred"),
-        (Self::I8, codes::S8, 1, "i8"),
-        (Self::I16, codes::S16, 2, "i16"),
-        (Self::I32, codes::S32, 4, "i32"),
-        (Self::I64, codes::S64, 8, "i64"),
-        (Self::U8, codes::U8, 1, "u8"),
-        (Self::U16, codes::U16, 2, "u16"),
-        (Self::U32, codes::U32, 4, "u32"),
-        (Self::U64, codes::U64, 8, "u64"),
-        (Self::F16, codes::F16, 2, "f16"),
-        (Self::BF16, codes::BF16, 2, "bf16"),
-        (Self::F32, codes::F32, 4, "f32"),
-        (Self::F64, codes::F64, 8, "f64"),
+    /// The types, with their codes of the API, dtypes, names in jaxprs and names in MLIR.
+    const ALL: [(Self, u32, DType, &'static str, &'static str); 13] = [
+        (Self::Bool, codes::PRED, DType::Bool(BoolStore::Native), "pred", "i1"),
+        (Self::I8, codes::S8, DType::I8, "i8", "i8"),
+        (Self::I16, codes::S16, DType::I16, "i16", "i16"),
+        (Self::I32, codes::S32, DType::I32, "i32", "i32"),
+        (Self::I64, codes::S64, DType::I64, "i64", "i64"),
+        (Self::U8, codes::U8, DType::U8, "u8", "ui8"),
+        (Self::U16, codes::U16, DType::U16, "u16", "ui16"),
+        (Self::U32, codes::U32, DType::U32, "u32", "ui32"),
+        (Self::U64, codes::U64, DType::U64, "u64", "ui64"),
+        (Self::F16, codes::F16, DType::F16, "f16", "f16"),
+        (Self::BF16, codes::BF16, DType::BF16, "bf16", "bf16"),
+        (Self::F32, codes::F32, DType::F32, "f32", "f32"),
+        (Self::F64, codes::F64, DType::F64, "f64", "f64"),
     ];
 
     /// Returns the size of an element in bytes.
     pub fn size(self) -> usize {
-        self.entry().2
+        self.dtype().size()
     }
 
     /// Returns the corresponding dtype of grove's arrays.
     pub fn dtype(self) -> DType {
-        match self {
-            Self::Bool => DType::Bool(BoolStore::Native),
-            Self::I8 => DType::I8,
-            Self::I16 => DType::I16,
-            Self::I32 => DType::I32,
-            Self::I64 => DType::I64,
-            Self::U8 => DType::U8,
-            Self::U16 => DType::U16,
-            Self::U32 => DType::U32,
-            Self::U64 => DType::U64,
-            Self::F16 => DType::F16,
-            Self::BF16 => DType::BF16,
-            Self::F32 => DType::F32,
-            Self::F64 => DType::F64,
-        }
+        self.entry().2
     }
 
     /// Returns the element type of a dtype of grove's arrays; `None` for quantized dtypes.
@@ -101,7 +88,12 @@ impl ElementType {
         }
     }
 
-    fn entry(self) -> &'static (Self, u32, usize, &'static str) {
+    /// Returns the name in MLIR.
+    pub(crate) fn mlir(self) -> &'static str {
+        self.entry().4
+    }
+
+    fn entry(self) -> &'static (Self, u32, DType, &'static str, &'static str) {
         &Self::ALL[self as usize]
     }
 }

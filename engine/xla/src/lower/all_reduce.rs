@@ -3,13 +3,9 @@
 
 use burn::tensor::TensorData;
 use grove_backend::ops::{AllReduce, Ranks};
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-};
 
-use super::{LowerError, Lowering, Result, Value, joined, order_type, types};
-use crate::{ArrayType, ElementType, FfiBuffer, FfiBufferMut, Platform, Plugin};
+use super::{LowerError, Lowering, Result, Value, custom_call::register_once};
+use crate::{ArrayType, ElementType, FfiBuffer, FfiBufferMut, Plugin};
 
 /// Name of the function in programs.
 const NAME: &str = "grove_all_reduce";
@@ -62,29 +58,15 @@ impl Lowering<'_> {
         let wide = lines.scalar(ElementType::I32, i64::from(sum.wide));
         let what = ArrayType::new(ElementType::U8, [sum.what.len()]);
         let what = lines.bytes(what, sum.what.as_bytes());
-        let arrays: Vec<ArrayType> = inputs.iter().map(|x| x.array.clone()).chain([order_type()]).collect();
+        let arrays: Vec<ArrayType> = inputs.iter().chain([&order]).map(|x| x.array.clone()).collect();
         let given: Vec<Value> = [number, wide, what, order].into_iter().chain(inputs).collect();
-        let (name, results) = lines.results(&arrays);
-        lines.line(format_args!(
-            "{name}:{} = stablehlo.custom_call @{NAME}({}) {{api_version = 4 : i32, has_side_effect = true}} : ({}) -> ({})",
-            arrays.len(),
-            joined(&given),
-            types(&given),
-            types(&results)
-        ));
-        results
+        lines.custom_call(NAME, &given, arrays)
     }
 }
 
 /// Registers the function for programs of a CPU plugin.
 pub(crate) fn register(plugin: &Plugin) -> crate::Result<()> {
-    static REGISTERED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    if !registered.contains(&plugin.address()) {
-        plugin.register_ffi(NAME, Platform::Cpu, call)?;
-        registered.insert(plugin.address());
-    }
-    Ok(())
+    register_once(plugin, NAME, call)
 }
 
 fn call(arguments: &[FfiBuffer<'_>], results: &mut [FfiBufferMut<'_>]) -> std::result::Result<(), String> {

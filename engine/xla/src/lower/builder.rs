@@ -2,99 +2,11 @@
 
 use std::fmt::{self, Write};
 
-use super::literal::Literal;
+use super::{
+    literal::Literal,
+    value::{List, Mlir, Value, joined, signature, types},
+};
 use crate::{ArrayType, ElementType};
-
-/// A value of a program: its name and type.
-#[derive(Clone, Debug)]
-pub(super) struct Value {
-    name: String,
-    pub array: ArrayType,
-}
-
-impl Value {
-    pub fn dims(&self) -> &[usize] {
-        &self.array.dims
-    }
-
-    pub fn rank(&self) -> usize {
-        self.array.dims.len()
-    }
-
-    pub fn element(&self) -> ElementType {
-        self.array.element
-    }
-
-    /// Returns the type with other sizes.
-    pub fn with_dims(&self, dims: impl Into<Vec<usize>>) -> ArrayType {
-        ArrayType::new(self.element(), dims)
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
-    }
-}
-
-/// A type in MLIR's syntax: `tensor<2x3xf32>`.
-pub(super) struct Mlir<'a>(pub &'a ArrayType);
-
-impl fmt::Display for Mlir<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("tensor<")?;
-        self.0.dims.iter().try_for_each(|dim| write!(f, "{dim}x"))?;
-        write!(f, "{}>", element(self.0.element))
-    }
-}
-
-/// Returns the MLIR name of an element type.
-pub(super) fn element(element: ElementType) -> &'static str {
-    use ElementType::*;
-    match element {
-        Bool => "i1",
-        I8 => "i8",
-        I16 => "i16",
-        I32 => "i32",
-        I64 => "i64",
-        U8 => "ui8",
-        U16 => "ui16",
-        U32 => "ui32",
-        U64 => "ui64",
-        F16 => "f16",
-        BF16 => "bf16",
-        F32 => "f32",
-        F64 => "f64",
-    }
-}
-
-/// Comma-separated numbers.
-pub(super) struct List<'a>(pub &'a [usize]);
-
-impl fmt::Display for List<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let items: Vec<String> = self.0.iter().map(usize::to_string).collect();
-        f.write_str(&items.join(", "))
-    }
-}
-
-/// Formats a list of numbers as an attribute: `array<i64: 1, 2>`.
-pub(super) fn attribute(items: &[usize]) -> String {
-    match items {
-        [] => "array<i64>".into(),
-        _ => format!("array<i64: {}>", List(items)),
-    }
-}
-
-/// Joins names or types with commas.
-pub(super) fn joined<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
-    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// Joins the types of values with commas.
-pub(super) fn types<'a>(values: impl IntoIterator<Item = &'a Value>) -> String {
-    joined(values.into_iter().map(|value| Mlir(&value.array)))
-}
 
 /// Builder of a function's text.
 #[derive(Debug, Default)]
@@ -135,25 +47,37 @@ impl Builder {
         Value { name: format!("%{}", self.count - 1), array }
     }
 
-    /// Returns an argument with a name.
-    pub fn named(name: String, array: ArrayType) -> Value {
-        Value { name, array }
-    }
-
-    /// Appends a line that defines a value of a type.
-    pub fn emit(&mut self, operation: impl fmt::Display, array: &ArrayType) -> Value {
-        let value = self.argument(array.clone());
+    /// Appends a line that defines a value.
+    fn define(&mut self, operation: impl fmt::Display, array: ArrayType) -> Value {
+        let value = self.argument(array);
         self.line(format_args!("{value} = {operation}"));
         value
     }
 
-    /// Returns the name of an operation with several results, and the results.
-    pub fn results(&mut self, arrays: &[ArrayType]) -> (String, Vec<Value>) {
+    /// Appends an operation that states the type of its result.
+    fn emit(&mut self, operation: impl fmt::Display, array: ArrayType) -> Value {
+        let ty = Mlir(&array).to_string();
+        self.define(format_args!("{operation} : {ty}"), array)
+    }
+
+    /// Appends an operation that states the types of its operands and of its result.
+    pub fn emit_typed<'a>(
+        &mut self,
+        operation: impl fmt::Display,
+        operands: impl IntoIterator<Item = &'a Value>,
+        array: ArrayType,
+    ) -> Value {
+        let types = signature(operands, &array);
+        self.define(format_args!("{operation} : {types}"), array)
+    }
+
+    /// Returns the results of an operation with several, and their names at the start of its line.
+    pub fn results(&mut self, arrays: impl IntoIterator<Item = ArrayType>) -> (String, Vec<Value>) {
         self.count += 1;
         let name = format!("%{}", self.count - 1);
-        let value = |(i, array): (usize, &ArrayType)| Value { name: format!("{name}#{i}"), array: array.clone() };
-        let values = arrays.iter().enumerate().map(value).collect();
-        (name, values)
+        let value = |(i, array)| Value { name: format!("{name}#{i}"), array };
+        let values: Vec<Value> = arrays.into_iter().enumerate().map(value).collect();
+        (format!("{name}:{}", values.len()), values)
     }
 
     // Element-wise functions.
@@ -163,12 +87,12 @@ impl Builder {
         let ty = Mlir(&x.array);
         // CHLO operations state both types.
         let ty = if name.starts_with("chlo.") { format!("{ty} -> {ty}") } else { ty.to_string() };
-        self.emit(format_args!("{name} {x} : {ty}"), &x.array)
+        self.define(format_args!("{name} {x} : {ty}"), x.array.clone())
     }
 
     /// An operation with two operands of one type, such as `stablehlo.add`.
     pub fn binary(&mut self, name: &str, a: &Value, b: &Value) -> Value {
-        self.emit(format_args!("stablehlo.{name} {a}, {b} : {}", Mlir(&a.array)), &a.array)
+        self.emit(format_args!("stablehlo.{name} {a}, {b}"), a.array.clone())
     }
 
     /// A comparison, such as `LT`.
@@ -179,15 +103,12 @@ impl Builder {
             _ => "UNSIGNED",
         };
         let array = ArrayType::new(ElementType::Bool, a.dims());
-        let ty = Mlir(&a.array);
-        let text = format!("stablehlo.compare {direction}, {a}, {b}, {kind} : ({ty}, {ty}) -> {}", Mlir(&array));
-        self.emit(text, &array)
+        self.emit_typed(format_args!("stablehlo.compare {direction}, {a}, {b}, {kind}"), [a, b], array)
     }
 
     /// Selects elements of `a` where the mask is true, and of `b` elsewhere.
     pub fn select(&mut self, mask: &Value, a: &Value, b: &Value) -> Value {
-        let text = format!("stablehlo.select {mask}, {a}, {b} : {}, {}", Mlir(&mask.array), Mlir(&a.array));
-        self.emit(text, &a.array)
+        self.define(format_args!("stablehlo.select {mask}, {a}, {b} : {}", types([mask, a])), a.array.clone())
     }
 
     /// Converts elements to another type.
@@ -195,20 +116,17 @@ impl Builder {
         if x.element() == to {
             return x.clone();
         }
-        let array = ArrayType::new(to, x.dims());
-        self.emit(format_args!("stablehlo.convert {x} : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
+        self.emit_typed(format_args!("stablehlo.convert {x}"), [x], ArrayType::new(to, x.dims()))
     }
 
     /// Constrains the sharding of an array on the mesh.
     pub fn constrained(&mut self, x: &Value, sharding: &str) -> Value {
-        let array = x.array.clone();
-        self.emit(format_args!("sdy.sharding_constraint {x} {sharding} : {}", Mlir(&array)), &array)
+        self.emit(format_args!("sdy.sharding_constraint {x} {sharding}"), x.array.clone())
     }
 
     /// Reinterprets the bits as another type.
     pub fn bitcast(&mut self, x: &Value, to: ElementType) -> Value {
-        let array = ArrayType::new(to, x.dims());
-        self.emit(format_args!("stablehlo.bitcast_convert {x} : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
+        self.emit_typed(format_args!("stablehlo.bitcast_convert {x}"), [x], ArrayType::new(to, x.dims()))
     }
 
     // Arrays without operands.
@@ -216,7 +134,7 @@ impl Builder {
     /// Returns an array filled with one number.
     pub fn full(&mut self, array: ArrayType, value: impl Into<Literal>) -> Value {
         let value = if array.dims.contains(&0) { String::new() } else { value.into().text(array.element) };
-        self.emit(format_args!("stablehlo.constant dense<{value}> : {}", Mlir(&array)), &array)
+        self.emit(format_args!("stablehlo.constant dense<{value}>"), array)
     }
 
     /// Returns a scalar.
@@ -229,7 +147,7 @@ impl Builder {
         let values: Vec<String> = values.into_iter().map(|value| value.into().text(array.element)).collect();
         let flat = array.dims.iter().product::<usize>();
         let row = ArrayType::new(array.element, [flat]);
-        let x = self.emit(format_args!("stablehlo.constant dense<[{}]> : {}", values.join(", "), Mlir(&row)), &row);
+        let x = self.emit(format_args!("stablehlo.constant dense<[{}]>", values.join(", ")), row);
         self.reshape(&x, &array.dims)
     }
 
@@ -240,7 +158,7 @@ impl Builder {
             // Writing to a string does not fail.
             let _ = write!(digits, "{byte:02X}");
         }
-        self.emit(format_args!("stablehlo.constant dense<\"0x{digits}\"> : {}", Mlir(&array)), &array)
+        self.emit(format_args!("stablehlo.constant dense<\"0x{digits}\">"), array)
     }
 
     /// Returns an array of the same type filled with one number.
@@ -250,7 +168,7 @@ impl Builder {
 
     /// Returns the index along an axis.
     pub fn iota(&mut self, array: ArrayType, axis: usize) -> Value {
-        self.emit(format_args!("stablehlo.iota dim = {axis} : {}", Mlir(&array)), &array)
+        self.emit(format_args!("stablehlo.iota dim = {axis}"), array)
     }
 
     // Shapes.
@@ -260,9 +178,8 @@ impl Builder {
         if x.dims() == dims {
             return x.clone();
         }
-        let array = x.with_dims(dims);
-        let types = format!("({}) -> {}", Mlir(&x.array), Mlir(&array));
-        self.emit(format_args!("stablehlo.broadcast_in_dim {x}, dims = [{}] : {types}", List(axes)), &array)
+        let text = format!("stablehlo.broadcast_in_dim {x}, dims = [{}]", List(axes));
+        self.emit_typed(text, [x], x.with_dims(dims))
     }
 
     /// Broadcasts an array along its last axes; axes of size 1 are repeated.
@@ -282,8 +199,7 @@ impl Builder {
         if x.dims() == dims {
             return x.clone();
         }
-        let array = x.with_dims(dims);
-        self.emit(format_args!("stablehlo.reshape {x} : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
+        self.emit_typed(format_args!("stablehlo.reshape {x}"), [x], x.with_dims(dims))
     }
 
     /// Permutes the axes.
@@ -292,24 +208,22 @@ impl Builder {
             return x.clone();
         }
         let array = x.with_dims(axes.iter().map(|axis| x.dims()[*axis]).collect::<Vec<_>>());
-        let types = format!("({}) -> {}", Mlir(&x.array), Mlir(&array));
-        self.emit(format_args!("stablehlo.transpose {x}, dims = [{}] : {types}", List(axes)), &array)
+        self.emit_typed(format_args!("stablehlo.transpose {x}, dims = [{}]", List(axes)), [x], array)
     }
 
     /// Reverses axes.
     pub fn reverse(&mut self, x: &Value, axes: &[usize]) -> Value {
-        self.emit(format_args!("stablehlo.reverse {x}, dims = [{}] : {}", List(axes), Mlir(&x.array)), &x.array)
+        self.emit(format_args!("stablehlo.reverse {x}, dims = [{}]", List(axes)), x.array.clone())
     }
 
     /// Slices each axis from a start to a limit with a step.
     pub fn slice(&mut self, x: &Value, ranges: &[[usize; 3]]) -> Value {
         let dims: Vec<usize> = ranges.iter().map(|[start, limit, step]| (limit - start).div_ceil(*step)).collect();
-        let array = x.with_dims(dims);
         let ranges = joined(ranges.iter().map(|[start, limit, step]| match step {
             1 => format!("{start}:{limit}"),
             _ => format!("{start}:{limit}:{step}"),
         }));
-        self.emit(format_args!("stablehlo.slice {x} [{ranges}] : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
+        self.emit_typed(format_args!("stablehlo.slice {x} [{ranges}]"), [x], x.with_dims(dims))
     }
 
     /// Slices one axis.
@@ -326,9 +240,8 @@ impl Builder {
         }
         let mut dims = parts[0].dims().to_vec();
         dims[axis] = parts.iter().map(|part| part.dims()[axis]).sum();
-        let array = parts[0].with_dims(dims);
-        let text = format!("({}) -> {}", types(parts), Mlir(&array));
-        self.emit(format_args!("stablehlo.concatenate {}, dim = {axis} : {text}", joined(parts)), &array)
+        let text = format!("stablehlo.concatenate {}, dim = {axis}", joined(parts));
+        self.emit_typed(text, parts, parts[0].with_dims(dims))
     }
 
     /// Pads with a number before, after and between the elements of each axis. Negative padding before or after removes elements.
@@ -339,25 +252,21 @@ impl Builder {
             (low + high + dim + interior * (dim - 1).max(0)) as usize
         };
         let array = x.with_dims(sizes.map(size).collect::<Vec<_>>());
-        let types = format!("({}, {}) -> {}", Mlir(&x.array), Mlir(&value.array), Mlir(&array));
         let [low, high, interior] = [joined(low), joined(high), joined(interior)];
         let text = format!("low = [{low}], high = [{high}], interior = [{interior}]");
-        self.emit(format_args!("stablehlo.pad {x}, {value}, {text} : {types}"), &array)
+        self.emit_typed(format_args!("stablehlo.pad {x}, {value}, {text}"), [x, value], array)
     }
 
     /// Slices of given sizes at positions that are scalar values.
     pub fn dynamic_slice(&mut self, x: &Value, starts: &[Value], sizes: &[usize]) -> Value {
-        let array = x.with_dims(sizes);
-        let types = format!("({}, {}) -> {}", Mlir(&x.array), types(starts), Mlir(&array));
-        let text = format!("stablehlo.dynamic_slice {x}, {}, sizes = [{}] : {types}", joined(starts), List(sizes));
-        self.emit(text, &array)
+        let text = format!("stablehlo.dynamic_slice {x}, {}, sizes = [{}]", joined(starts), List(sizes));
+        self.emit_typed(text, [x].into_iter().chain(starts), x.with_dims(sizes))
     }
 
     /// Replaces a part of an array at positions that are scalar values.
     pub fn dynamic_update_slice(&mut self, x: &Value, part: &Value, starts: &[Value]) -> Value {
-        let types = format!("({}, {}, {}) -> {}", Mlir(&x.array), Mlir(&part.array), types(starts), Mlir(&x.array));
-        let text = format!("stablehlo.dynamic_update_slice {x}, {part}, {} : {types}", joined(starts));
-        self.emit(text, &x.array)
+        let text = format!("stablehlo.dynamic_update_slice {x}, {part}, {}", joined(starts));
+        self.emit_typed(text, [x, part].into_iter().chain(starts), x.array.clone())
     }
 
     // Reductions.
@@ -367,9 +276,8 @@ impl Builder {
         let init = self.scalar(x.element(), init);
         let kept = x.dims().iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, dim)| *dim);
         let array = x.with_dims(kept.collect::<Vec<_>>());
-        let types = format!("({}, {}) -> {}", Mlir(&x.array), Mlir(&init.array), Mlir(&array));
-        let text = format!("applies stablehlo.{op} across dimensions = [{}] : {types}", List(axes));
-        self.emit(format_args!("stablehlo.reduce({x} init: {init}) {text}"), &array)
+        let text = format!("applies stablehlo.{op} across dimensions = [{}]", List(axes));
+        self.emit_typed(format_args!("stablehlo.reduce({x} init: {init}) {text}"), [x, &init], array)
     }
 
     /// A product of arrays, with pairs of batch axes, which come first in the result, and pairs of contracted axes.
@@ -385,22 +293,22 @@ impl Builder {
             _ => format!("batching_dims = [{}] x [{}], ", List(batch[0]), List(batch[1])),
         };
         let axes = format!("{batching}contracting_dims = [{}] x [{}]", List(contract[0]), List(contract[1]));
-        let types = format!("({}, {}) -> {}", Mlir(&a.array), Mlir(&b.array), Mlir(&array));
-        self.emit(format_args!("stablehlo.dot_general {a}, {b}, {axes} : {types}"), &array)
+        self.emit_typed(format_args!("stablehlo.dot_general {a}, {b}, {axes}"), [a, b], array)
     }
 
     /// An operation in MLIR's generic form, with a region for a function of two elements.
     pub fn with_reducer(
         &mut self,
-        head: &str,
+        name: &str,
+        operands: &[&Value],
         attributes: &str,
         reducer: &str,
-        types: &str,
         array: ArrayType,
     ) -> Value {
+        let types = signature(operands.iter().copied(), &array);
         let scalar = ArrayType::new(array.element, []);
         let result = self.argument(array);
-        self.line(format_args!("{result} = {head} <{{{attributes}}}> ({{"));
+        self.line(format_args!("{result} = \"{name}\"({}) <{{{attributes}}}> ({{", joined(operands)));
         self.reducer(&scalar, reducer);
         self.line(format_args!("}}) : {types}"));
         result
@@ -408,20 +316,18 @@ impl Builder {
 
     /// Returns the values after a barrier: no result is available before all operands are computed.
     pub fn barrier(&mut self, values: &[Value]) -> Vec<Value> {
-        let arrays: Vec<ArrayType> = values.iter().map(|x| x.array.clone()).collect();
-        let (name, results) = self.results(&arrays);
+        let (names, results) = self.results(values.iter().map(|x| x.array.clone()));
         let (given, types) = (joined(values), types(values));
-        self.line(format_args!("{name}:{} = stablehlo.optimization_barrier {given} : {types}", arrays.len()));
+        self.line(format_args!("{names} = stablehlo.optimization_barrier {given} : {types}"));
         results
     }
 
     /// All-reduces arrays of one element type over the replicas.
     pub fn all_reduce(&mut self, values: &[Value], attributes: &str) -> Vec<Value> {
-        let arrays: Vec<ArrayType> = values.iter().map(|x| x.array.clone()).collect();
         let scalar = values[0].with_dims([]);
-        let (name, results) = self.results(&arrays);
+        let (names, results) = self.results(values.iter().map(|x| x.array.clone()));
         let (given, types) = (joined(values), types(values));
-        self.line(format_args!("{name}:{} = \"stablehlo.all_reduce\"({given}) <{{{attributes}}}> ({{", arrays.len()));
+        self.line(format_args!("{names} = \"stablehlo.all_reduce\"({given}) <{{{attributes}}}> ({{"));
         self.reducer(&scalar, "add");
         self.line(format_args!("}}) : ({types}) -> ({types})"));
         results

@@ -7,7 +7,8 @@ use grove_compile::{
 
 use super::{
     Lowering, Result,
-    builder::{Builder, Mlir, Value, joined, types},
+    builder::Builder,
+    value::{Value, joined, types},
 };
 use crate::{ArrayType, ElementType};
 
@@ -55,16 +56,15 @@ impl Lowering<'_> {
         let outer = self.order.take();
         let order = outer.clone().filter(|_| branches.iter().any(|branch| branch.meets_ranks()));
         arrays.extend(order.iter().map(|order| order.array.clone()));
-        let (name, mut results) = self.lines.results(&arrays);
-        self.lines.line(format_args!("{name}:{} = \"stablehlo.case\"({which}) ({{", arrays.len()));
+        let (names, mut results) = self.lines.results(arrays);
+        self.lines.line(format_args!("{names} = \"stablehlo.case\"({which}) ({{"));
         for (i, branch) in branches.iter().enumerate() {
             if i > 0 {
                 self.lines.line("}, {");
             }
             self.branch(branch, operands.clone(), order.as_ref())?;
         }
-        let list = joined(arrays.iter().map(Mlir));
-        self.lines.line(format_args!("}}) : (tensor<i32>) -> ({list})"));
+        self.lines.line(format_args!("}}) : (tensor<i32>) -> ({})", types(&results)));
         self.order = if order.is_some() { results.pop() } else { outer };
         Ok(results)
     }
@@ -81,11 +81,10 @@ impl Lowering<'_> {
         let outer = self.order.take();
         let order = outer.clone().filter(|_| sums);
         let init = [init, order.as_slice()].concat();
-        let arrays: Vec<ArrayType> = init.iter().map(|value| value.array.clone()).collect();
-        let (name, mut results) = self.lines.results(&arrays);
-        let mut arguments: Vec<Value> = arrays.iter().map(|array| self.lines.argument(array.clone())).collect();
+        let (names, mut results) = self.lines.results(init.iter().map(|value| value.array.clone()));
+        let mut arguments: Vec<Value> = init.iter().map(|value| self.lines.argument(value.array.clone())).collect();
         let pairs = joined(arguments.iter().zip(&init).map(|(argument, init)| format!("{argument} = {init}")));
-        self.lines.line(format_args!("{name}:{} = stablehlo.while({pairs}) : {}", arrays.len(), types(&init)));
+        self.lines.line(format_args!("{names} = stablehlo.while({pairs}) : {}", types(&init)));
         let inner = order.as_ref().and_then(|_| arguments.pop());
         self.lines.line("cond {");
         self.lines.nest(1);

@@ -2,10 +2,7 @@
 
 use grove_compile::primitive::{Binary, Unary};
 
-use super::{
-    builder::{Builder, Value},
-    literal::Literal,
-};
+use super::{builder::Builder, literal::Literal, value::Value};
 use crate::ElementType;
 
 impl Builder {

@@ -3,8 +3,10 @@
 mod all_reduce;
 mod builder;
 mod control;
+mod custom_call;
 mod debug_print;
 mod elementwise;
+mod equation;
 mod literal;
 mod modules;
 mod movement;
@@ -12,16 +14,18 @@ mod quantized;
 mod random;
 mod recurrent;
 mod reduce;
+mod value;
 
 use burn::tensor::DType;
 use grove_backend::ops::{Call, Operation};
-use grove_compile::{Equation, Graph, Primitive, Var, primitive::Reduction};
+use grove_compile::{Graph, Primitive, Var};
 use std::collections::HashMap;
 
 use crate::{ArrayType, ElementType, Mesh, PartitionSpec};
 pub(crate) use all_reduce::register;
-use builder::{Builder, Mlir, Value, joined, types};
+use builder::Builder;
 pub(crate) use debug_print::register as register_prints;
+use value::{Mlir, Value, joined, types};
 
 /// A graph that cannot be expressed in StableHLO.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -131,34 +135,9 @@ pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
         prints: options.prints,
         printed: false,
     };
-    let mut parameters = Vec::new();
-    let mut arguments = Vec::new();
-    for (i, (path, var)) in graph.inputs().iter().enumerate() {
-        let array = array_type(&graph, *var)?;
-        let alias =
-            options.donated.get(i).copied().flatten().map(|output| format!("tf.aliasing_output = {output} : i32"));
-        let sharding = options.shardings.map(|of| of.attribute(of.inputs, i, array.dims.len()));
-        let value = Builder::named(format!("%arg{i}"), array);
-        let attributes = attributes(alias.into_iter().chain(sharding));
-        parameters.push(format!("{value}: {}{attributes} loc({path:?})", Mlir(&value.array)));
-        arguments.push(value);
-    }
-    let mut all = arguments.clone();
+    let parameters = lowering.parameters(&graph, options)?;
+    let arguments = parameters.iter().take(graph.inputs().len()).map(|(value, _)| value.clone()).collect();
     let keys = graph.keys();
-    for (i, (path, key)) in keys.inputs.iter().enumerate() {
-        let value = Builder::named(format!("%key{i}"), ArrayType::new(ElementType::U32, [2]));
-        let sharding = attributes(options.shardings.map(|of| of.attribute(&[], 0, 1)));
-        parameters.push(format!("{value}: {}{sharding} loc({path:?})", Mlir(&value.array)));
-        lowering.keys.insert(key.words(), value.clone());
-        all.push(value);
-    }
-    let reduces = graph.meets_ranks();
-    if reduces {
-        let value = Builder::named("%order".into(), order_type());
-        parameters.push(format!("{value}: {}", Mlir(&value.array)));
-        lowering.order = Some(value.clone());
-        all.push(value);
-    }
     for derived in &keys.derived {
         let parent = lowering.key(derived.parent.words());
         let child = lowering.lines.child_key(&parent, derived.index);
@@ -169,12 +148,24 @@ pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
         results.push(lowering.key(key.words()));
     }
     results.extend(lowering.order.take());
-    let array = |value: &Value| value.array.clone();
+    let text = module(&parameters, &results, &lowering.lines.into_text(), options.shardings);
+    Ok(Lowered {
+        text,
+        parameters: parameters.into_iter().map(|(value, _)| value.array).collect(),
+        results: results.into_iter().map(|value| value.array).collect(),
+        reduces: graph.meets_ranks(),
+        prints: lowering.printed,
+    })
+}
+
+/// Formats a module with a function `main`. `body` are the lines before its end.
+fn module(parameters: &[(Value, String)], results: &[Value], body: &str, shardings: Option<Shardings<'_>>) -> String {
+    let parameter = |(value, rest): &(Value, String)| format!("{value}: {}{rest}", Mlir(&value.array));
     let result = |(i, value): (usize, &Value)| {
-        let sharding = options.shardings.map(|of| of.attribute(of.outputs, i, value.rank()));
+        let sharding = shardings.map(|of| of.attribute(of.outputs, i, value.rank()));
         format!("{}{}", Mlir(&value.array), attributes(sharding))
     };
-    let (of_mesh, mesh) = match options.shardings {
+    let (of_mesh, mesh) = match shardings {
         Some(Shardings { mesh, .. }) => (
             format!(" attributes {{mhlo.num_partitions = {} : i32}}", mesh.devices().len()),
             format!("  {}\n", mesh.declaration()),
@@ -182,17 +173,14 @@ pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
         None => Default::default(),
     };
     let text = format!(
-        "module @grove{of_mesh} {{\n{mesh}  func.func public @main({}) -> ({}) {{\n{}    return {} : {}\n  }}\n}}\n",
-        parameters.join(", "),
+        "module @grove{of_mesh} {{\n{mesh}  func.func public @main({}) -> ({}) {{\n{body}    return {} : {}\n  }}\n}}\n",
+        joined(parameters.iter().map(parameter)),
         joined(results.iter().enumerate().map(result)),
-        lowering.lines.into_text(),
-        joined(&results),
-        types(&results),
+        joined(results),
+        types(results),
     );
     // MLIR's `return` without values has no types.
-    let text = text.replace("    return  : \n", "    return\n");
-    let (parameters, results) = (all.iter().map(array).collect(), results.iter().map(array).collect());
-    Ok(Lowered { text, parameters, results, reduces, prints: lowering.printed })
+    text.replace("    return  : \n", "    return\n")
 }
 
 /// Formats the attributes of an argument or a result; empty if there are none.
@@ -254,6 +242,31 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
+    /// Declares the inputs, the random keys and the order token. Returns each with what follows its type in the text.
+    fn parameters(&mut self, graph: &Graph, options: &LowerOptions<'_>) -> Result<Vec<(Value, String)>> {
+        let mut parameters = Vec::new();
+        for (i, (path, var)) in graph.inputs().iter().enumerate() {
+            let value = Value::named(format!("%arg{i}"), array_type(graph, *var)?);
+            let output = options.donated.get(i).copied().flatten();
+            let alias = output.map(|output| format!("tf.aliasing_output = {output} : i32"));
+            let sharding = options.shardings.map(|of| of.attribute(of.inputs, i, value.rank()));
+            let attributes = attributes(alias.into_iter().chain(sharding));
+            parameters.push((value, format!("{attributes} loc({path:?})")));
+        }
+        for (i, (path, key)) in graph.keys().inputs.iter().enumerate() {
+            let value = Value::named(format!("%key{i}"), ArrayType::new(ElementType::U32, [2]));
+            let sharding = attributes(options.shardings.map(|of| of.attribute(&[], 0, 1)));
+            self.keys.insert(key.words(), value.clone());
+            parameters.push((value, format!("{sharding} loc({path:?})")));
+        }
+        if graph.meets_ranks() {
+            let value = Value::named("%order".into(), order_type());
+            self.order = Some(value.clone());
+            parameters.push((value, String::new()));
+        }
+        Ok(parameters)
+    }
+
     /// Appends the lines of a graph and returns its results for `arguments`.
     fn graph(&mut self, graph: &Graph, arguments: Vec<Value>) -> Result<Vec<Value>> {
         let inputs = graph.inputs().iter().map(|(_, var)| *var);
@@ -302,148 +315,6 @@ impl Lowering<'_> {
             Some(key) => key.clone(),
             // A constant key of the graph.
             None => self.lines.key(words),
-        }
-    }
-
-    fn equation(
-        &mut self,
-        equation: &Equation,
-        inputs: Vec<Option<Value>>,
-        arrays: &[Option<ArrayType>],
-    ) -> Result<Vec<Value>> {
-        let refused = |reason: &str| LowerError { operation: equation.primitive.name(), reason: reason.into() };
-        if let Primitive::Grove(
-            Call::Run(Operation::ShardingConstraint(constraint), _)
-            | Call::Vjp(Operation::ShardingConstraint(constraint), ..),
-        ) = &equation.primitive
-        {
-            // Without residuals; the last input is the gradient.
-            let x = inputs.into_iter().flatten().next_back().ok_or_else(|| refused("it has no input"))?;
-            let spec = PartitionSpec::from(constraint.clone());
-            return Ok(vec![match self.mesh {
-                Some(mesh) => {
-                    mesh.part_dims(&spec, &x.array.dims).map_err(|reason| refused(&reason))?;
-                    self.lines.constrained(&x, &mesh.sharding(&spec, x.rank()))
-                }
-                None => x,
-            }]);
-        }
-        if let Primitive::Grove(call) | Primitive::WithKey(call) = &equation.primitive {
-            let with_key = matches!(equation.primitive, Primitive::WithKey(_));
-            let found = self.grove(call, with_key, inputs, arrays);
-            return found.map(|value| vec![value]).ok_or_else(|| refused("it is neither composed nor known"));
-        }
-        let inputs: Vec<Value> = inputs.into_iter().flatten().collect();
-        let given: Vec<ArrayType> = arrays.iter().flatten().cloned().collect();
-        let Some(array) = given.first() else { return Err(refused("it has no results")) };
-        let element = array.element;
-        let lines = &mut self.lines;
-        let one = match (&equation.primitive, &inputs[..]) {
-            (Primitive::Unary(op), [x]) => lines.elementwise(*op, x),
-            (Primitive::Binary(op), [a, b]) => lines.pairwise(*op, a, b),
-            (Primitive::BinaryScalar(op, number), [x]) => lines.with_number(*op, x, (*number).into()),
-            (Primitive::Reduce(op, axis), [x]) => lines.reduction(*op, x, *axis),
-            (Primitive::Argmax(axis), [x]) => lines.arg_extreme(x, *axis, Reduction::Max, element),
-            (Primitive::Argmin(axis), [x]) => lines.arg_extreme(x, *axis, Reduction::Min, element),
-            (Primitive::TopK(axis, k), [x]) => {
-                let [values, _] = lines.largest(x, *axis, *k, ElementType::I32);
-                values
-            }
-            (Primitive::ArgTopK(axis, k), [x]) => {
-                let [_, positions] = lines.largest(x, *axis, *k, element);
-                positions
-            }
-            (Primitive::MaxWithIndices(axis) | Primitive::MinWithIndices(axis), [x]) => {
-                let least = matches!(equation.primitive, Primitive::MinWithIndices(_));
-                let op = if least { Reduction::Min } else { Reduction::Max };
-                let values = lines.reduction(op, x, Some(*axis));
-                return Ok(vec![values, lines.arg_extreme(x, *axis, op, given[1].element)]);
-            }
-            (Primitive::Cumulative(op, axis), [x]) => lines.cumulative(*op, x, *axis),
-            (Primitive::Clamp(min, max), [x]) => lines.clamp(x, (*min).into(), (*max).into()),
-            (Primitive::Where, [x, mask, y]) => lines.choose(x, mask, y),
-            (Primitive::MaskFill(value), [x, mask]) => {
-                let value = lines.full(x.with_dims(vec![1; x.rank()]), *value);
-                lines.choose(x, mask, &value)
-            }
-            (Primitive::Reshape(shape), [x]) => lines.reshape(x, shape),
-            (Primitive::SwapAxes(a, b), [x]) => {
-                let mut axes: Vec<usize> = (0..x.rank()).collect();
-                axes.swap(*a, *b);
-                lines.transpose(x, &axes)
-            }
-            (Primitive::Transpose(axes), [x]) => lines.transpose(x, axes),
-            (Primitive::Flip(axes), [x]) => lines.reverse(x, axes),
-            (Primitive::StopGradient, [x]) => x.clone(),
-            (Primitive::DebugPrint(name), [x]) if self.prints => {
-                self.printed = true;
-                lines.printed(name, x.clone())
-            }
-            (Primitive::DebugPrint(name), [x]) => {
-                eprintln!(
-                    "the debug print of `{name}` was left out of the program: programs of XLA print only on the CPU"
-                );
-                x.clone()
-            }
-            (Primitive::BroadcastTo(shape), [x]) => lines.broadcast_to(x, shape),
-            (Primitive::Unfold(axis, size, step), [x]) => lines.unfold(x, *axis, *size, *step),
-            (Primitive::Slice(ranges), [x]) => lines.part(x, ranges),
-            (Primitive::UpdateSlice(ranges), [x, part]) => lines.with_part(x, part, ranges),
-            (Primitive::Take(axis), [x, positions]) => lines.take(x, positions, *axis),
-            (Primitive::TakeAdd(axis), [x, positions, part]) => lines.take_add(x, positions, part, *axis),
-            (Primitive::Gather(axis), [x, positions]) => lines.gather(x, positions, *axis),
-            (Primitive::ScatterAdd(axis), [x, positions, part]) => lines.scatter_add(x, positions, part, *axis),
-            (Primitive::Repeat(axis, times), [x]) => lines.repeat(x, *axis, *times),
-            (Primitive::Concatenate(axis), parts) => lines.concatenate(parts, *axis),
-            (Primitive::Convert(_), [x]) => lines.convert(x, element),
-            (Primitive::Full(_, _, value), []) => lines.full(array.clone(), *value),
-            (Primitive::MatMul, [a, b]) => lines.matmul(a, b, element),
-            (Primitive::Module(module), inputs) => return Ok(lines.module(module, inputs, &given)),
-            (Primitive::HigherOrder(op), _) => return self.higher_order(op, inputs),
-            _ => return Err(refused(&format!("it has {} inputs", inputs.len()))),
-        };
-        Ok(vec![one])
-    }
-
-    /// Lowers one of grove's operations for which [stays](stays) returns true. Its key is its first input or a static parameter.
-    /// `None` for other operations.
-    fn grove(
-        &mut self,
-        call: &Call,
-        with_key: bool,
-        inputs: Vec<Option<Value>>,
-        arrays: &[Option<ArrayType>],
-    ) -> Option<Value> {
-        let array = arrays.first()?.as_ref()?;
-        let mut inputs: Vec<Value> = inputs.into_iter().flatten().collect();
-        let key = match with_key {
-            true => Some(inputs.remove(0)),
-            false => call.clone().key_mut().copied().map(|words| self.key(words)),
-        };
-        let lines = &mut self.lines;
-        match (call, key, &inputs[..]) {
-            (Call::Run(Operation::Dropout(dropout), _), Some(key), [x]) => Some(lines.dropout(dropout, &key, x)),
-            // Without residuals; the last input is the gradient.
-            (Call::Vjp(Operation::Dropout(dropout), ..), Some(key), [.., grad]) => {
-                Some(lines.dropout(dropout, &key, grad))
-            }
-            (Call::Run(Operation::RandomBits(bits), _), Some(key), _) => Some(lines.random_bits(bits, &key, array)),
-            (Call::Run(Operation::RandomSamples(samples), _), Some(key), _) => {
-                Some(lines.random_samples(samples, &key, array))
-            }
-            (Call::Run(Operation::Argsort(argsort), _), _, [x]) => Some(lines.argsort(argsort, x, array.element)),
-            (Call::Run(Operation::RandomKeyData(_), _), key, _) => key,
-            (Call::Run(Operation::RandomFoldIn(_), _), _, [key, data]) => Some(lines.child_keys(key, data)),
-            (Call::Run(Operation::Dequantize(matrix), _), _, [blocks]) => {
-                Some(lines.dequantized(matrix.format, blocks))
-            }
-            (Call::Run(Operation::DynamicUpdateSlice(update), _), _, [whole, part, position]) => {
-                let (at, zero) = (lines.reshape(position, &[]), lines.scalar(position.element(), 0_usize));
-                let starts: Vec<Value> =
-                    (0..whole.rank()).map(|axis| if axis == update.axis { at.clone() } else { zero.clone() }).collect();
-                Some(lines.dynamic_update_slice(whole, part, &starts))
-            }
-            _ => None,
         }
     }
 }

@@ -3,9 +3,10 @@
 use grove_compile::primitive::{AvgPool2d, Conv, MaxPool2d, Module, Reduction};
 
 use super::{
-    builder::{Builder, List, Mlir, Value},
+    builder::Builder,
     literal::Literal,
     reduce::Window,
+    value::{List, Value},
 };
 use crate::{ArrayType, ElementType};
 
@@ -96,19 +97,15 @@ impl Builder {
         let padding: Vec<String> = window.padding.iter().map(|[low, high]| format!("[{low}, {high}]")).collect();
         let text = format!(
             "stablehlo.convolution({x}, {weight}) dim_numbers = {lhs}x{rhs}->{out}, window = {{stride = [{}], pad = [{}], \
-             lhs_dilate = [{}], rhs_dilate = [{}]}} {{batch_group_count = {} : i64, feature_group_count = {} : i64}} \
-             : ({}, {}) -> {}",
+             lhs_dilate = [{}], rhs_dilate = [{}]}} {{batch_group_count = {} : i64, feature_group_count = {} : i64}}",
             List(window.stride),
             padding.join(", "),
             List(window.lhs),
             List(window.rhs),
             groups[0],
             groups[1],
-            Mlir(&x.array),
-            Mlir(&weight.array),
-            Mlir(array),
         );
-        self.emit(text, array)
+        self.emit_typed(text, [&x, &weight], array.clone())
     }
 
     /// The gradient of the input: a convolution of the gradient, dilated by the stride, with the reversed kernel.

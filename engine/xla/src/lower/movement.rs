@@ -2,7 +2,10 @@
 
 use burn::tensor::Slice;
 
-use super::builder::{Builder, List, Mlir, Value, attribute, types};
+use super::{
+    builder::Builder,
+    value::{List, Value, attribute},
+};
 use crate::{ArrayType, ElementType};
 
 impl Builder {
@@ -175,21 +178,18 @@ impl Builder {
     }
 
     fn gathered(&mut self, x: &Value, positions: &Value, numbers: &str, sizes: &[usize], dims: &[usize]) -> Value {
-        let array = x.with_dims(dims);
         let sizes = attribute(sizes);
         let attributes = format!("dimension_numbers = {numbers}, indices_are_sorted = false, slice_sizes = {sizes}");
-        let types = format!("({}) -> {}", types([x, positions]), Mlir(&array));
-        self.emit(format_args!("\"stablehlo.gather\"({x}, {positions}) <{{{attributes}}}> : {types}"), &array)
+        let text = format!("\"stablehlo.gather\"({x}, {positions}) <{{{attributes}}}>");
+        self.emit_typed(text, [x, positions], x.with_dims(dims))
     }
 
     /// A scatter that combines booleans by "or", and other elements by addition.
     fn scattered(&mut self, x: &Value, positions: &Value, part: &Value, numbers: &str) -> Value {
         let attributes =
             format!("scatter_dimension_numbers = {numbers}, indices_are_sorted = false, unique_indices = false");
-        let types = format!("({}) -> {}", types([x, positions, part]), Mlir(&x.array));
         let reducer = if x.element() == ElementType::Bool { "or" } else { "add" };
-        let head = format!("\"stablehlo.scatter\"({x}, {positions}, {part})");
-        self.with_reducer(&head, &attributes, reducer, &types, x.array.clone())
+        self.with_reducer("stablehlo.scatter", &[x, positions, part], &attributes, reducer, x.array.clone())
     }
 
     /// Repeats an array along an axis.

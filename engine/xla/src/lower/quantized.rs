@@ -2,7 +2,7 @@
 
 use grove_backend::ops::Quantization;
 
-use super::builder::{Builder, Value};
+use super::{builder::Builder, value::Value};
 use crate::{ArrayType, ElementType};
 
 impl Builder {

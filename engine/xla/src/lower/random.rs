@@ -4,7 +4,7 @@ use grove_backend::ops::{Dropout, RandomBits, RandomSamples};
 use grove_kernels::random::Distribution;
 use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
 
-use super::builder::{Builder, Value};
+use super::{builder::Builder, value::Value};
 use crate::{ArrayType, ElementType};
 
 /// Constant of the key schedule.

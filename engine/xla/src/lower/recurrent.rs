@@ -9,11 +9,7 @@ use grove_backend::{
 use grove_compile::{Graph, Traced, trace_skeleton};
 use grove_tree::AnyArray;
 
-use super::{
-    Lowering, Result,
-    builder::{Builder, Value},
-    stays,
-};
+use super::{Lowering, Result, builder::Builder, stays, value::Value};
 use crate::{ArrayType, ElementType};
 
 /// A recurrent layer over several steps.

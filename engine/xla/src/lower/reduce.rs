@@ -4,8 +4,9 @@ use grove_backend::ops::Argsort;
 use grove_compile::primitive::Reduction;
 
 use super::{
-    builder::{Builder, Mlir, Value, attribute, joined, types},
+    builder::Builder,
     literal::Literal,
+    value::{Mlir, Value, attribute, joined, types},
 };
 use crate::{ArrayType, ElementType};
 
@@ -101,9 +102,9 @@ impl Builder {
     ) -> [Value; 2] {
         let positions = self.iota(ArrayType::new(element, x.dims()), axis);
         let arrays = [x.array.clone(), positions.array.clone()];
-        let (name, sorted) = self.results(&arrays);
+        let (names, sorted) = self.results(arrays.clone());
         self.line(format_args!(
-            "{name}:2 = \"stablehlo.sort\"({x}, {positions}) <{{dimension = {axis} : i64, is_stable = true}}> ({{"
+            "{names} = \"stablehlo.sort\"({x}, {positions}) <{{dimension = {axis} : i64, is_stable = true}}> ({{"
         ));
         let scalars = arrays.map(|array| ArrayType::new(array.element, []));
         let arguments: Vec<Value> =
@@ -150,7 +151,6 @@ impl Builder {
                 (low + x.dims()[i] + high).checked_sub(reach).map_or(0, |rest| rest / window.strides[i] + 1)
             })
             .collect();
-        let array = x.with_dims(dims);
         let attributes = [
             format!("base_dilations = {}", attribute(&vec![1; x.rank()])),
             format!("padding = {}", pairs(&window.padding)),
@@ -158,14 +158,7 @@ impl Builder {
             format!("window_dimensions = {}", attribute(&window.size)),
             format!("window_strides = {}", attribute(&window.strides)),
         ];
-        let types = format!("({}, {}) -> {}", Mlir(&x.array), Mlir(&init.array), Mlir(&array));
-        self.with_reducer(
-            &format!("\"stablehlo.reduce_window\"({x}, {init})"),
-            &attributes.join(", "),
-            op,
-            &types,
-            array,
-        )
+        self.with_reducer("stablehlo.reduce_window", &[x, init], &attributes.join(", "), op, x.with_dims(dims))
     }
 }
 
