@@ -4,7 +4,7 @@
 
 use grove_backend::{
     AnyTensor, Backend,
-    ops::{Call, Gru, Lstm, Operation, Outcome, Rnn, Spec, Steps, Values, Wanted},
+    ops::{Call, Operation, Outcome, Spec, Values, Wanted},
 };
 use grove_compile::{Graph, Traced, trace_skeleton};
 use grove_tree::AnyArray;
@@ -26,33 +26,17 @@ struct Layer {
     sizes: Vec<usize>,
 }
 
-/// Returns the steps of a recurrent operation.
-fn steps(operation: &Operation) -> Option<&Steps> {
-    match operation {
-        Operation::Lstm(Lstm { steps }) | Operation::Gru(Gru { steps, .. }) | Operation::Rnn(Rnn { steps, .. }) => {
-            Some(steps)
-        }
-        _ => None,
-    }
-}
-
 /// Returns true for recurrent layers that are lowered as loops: those with several steps.
 pub(super) fn is_loop(operation: &Operation) -> bool {
-    steps(operation).is_some_and(|steps| steps.sizes().len() > 1)
+    operation.first_step().is_some()
 }
 
 impl Layer {
     fn of(operation: &Operation) -> Option<Self> {
-        let all = steps(operation).filter(|_| is_loop(operation))?;
-        let steps = Steps::new(vec![all.batch()], false);
-        let (step, states) = match operation {
-            Operation::Lstm(_) => (Lstm { steps }.into(), 2),
-            Operation::Gru(gru) => (Gru { steps, ..gru.clone() }.into(), 1),
-            Operation::Rnn(rnn) => (Rnn { steps, ..rnn.clone() }.into(), 1),
-            _ => return None,
-        };
-        let sizes = all.sizes().to_vec();
-        Some(Self { step, states, time: sizes.len(), batch: all.batch(), reverse: all.is_reverse(), sizes })
+        let (step, steps) = operation.first_step()?;
+        let states = if matches!(operation, Operation::Lstm(_)) { 2 } else { 1 };
+        let sizes = steps.sizes().to_vec();
+        Some(Self { step, states, time: sizes.len(), batch: steps.batch(), reverse: steps.is_reverse(), sizes })
     }
 
     fn rows(&self) -> usize {

@@ -22,9 +22,9 @@ use super::{
 use crate::matmul;
 
 impl Operation {
-    /// Returns a recurrent layer restricted to its first step, if it has several, and the steps. Dtypes of the results are
-    /// the same.
-    pub(super) fn first_step(&self) -> Option<(Self, &Steps)> {
+    /// Returns a recurrent layer restricted to its first step, and the steps; `None` for other operations and layers of one
+    /// step. Dtypes of the results are the same.
+    pub fn first_step(&self) -> Option<(Self, &Steps)> {
         let (Self::Lstm(Lstm { steps }) | Self::Gru(Gru { steps, .. }) | Self::Rnn(Rnn { steps, .. })) = self else {
             return None;
         };
