@@ -8,12 +8,13 @@ use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
+    Fusing,
     recurrent_step::{HIDDEN, ROWS, SLICES, Step, StepLaunch, backward_kernel, forward_kernel},
     register::{Lazy, register},
     tensor::{addresses, array, cubes, empty},
 };
 use crate::{
-    Backend, Steps, matmul,
+    Steps, matmul,
     ops::{Outcome, float, primitive, recurrent as composed},
 };
 
@@ -159,11 +160,12 @@ fn backward_steps<R: CubeRuntime>(inputs: [CubeTensor<R>; 7], cell: Cell, steps:
 }
 
 /// Computes a layer; see [`Lstm`](crate::ops::Lstm) and [`Gru`](crate::ops::Gru). `bias` is the operation's bias input.
-pub(super) fn forward<B, R>(cell: Cell, inputs: [Lazy<R>; 6], steps: &Steps, keep: bool) -> Outcome<B>
-where
-    B: Backend<FloatTensorPrimitive = Lazy<R>>,
-    R: CubeRuntime,
-{
+pub(super) fn forward<B: Fusing<R>, R: CubeRuntime>(
+    cell: Cell,
+    inputs: [Lazy<R>; 6],
+    steps: &Steps,
+    keep: bool,
+) -> Outcome<B> {
     let [x, w_ih, w_hh, bias, h0, c0] = inputs;
     let (b, n, dtype) = (h0.shape()[0], h0.shape()[1], h0.dtype());
     let (rows, wide) = (steps.rows(), cell.gates() * n);
@@ -183,7 +185,7 @@ where
 }
 
 /// Returns the gradients of `x`, `w_ih`, `w_hh`, the bias, `h` and `c`; see [`forward`].
-pub(super) fn backward<B, R>(
+pub(super) fn backward<B: Fusing<R>, R: CubeRuntime>(
     cell: Cell,
     inputs: [Lazy<R>; 6],
     kept: [Lazy<R>; 2],
@@ -191,11 +193,7 @@ pub(super) fn backward<B, R>(
     grad: Lazy<R>,
     steps: &Steps,
     needs: [bool; 6],
-) -> [Option<Lazy<R>>; 6]
-where
-    B: Backend<FloatTensorPrimitive = Lazy<R>>,
-    R: CubeRuntime,
-{
+) -> [Option<Lazy<R>>; 6] {
     let [x, w_ih, w_hh, _, h0, c0] = inputs;
     let [gates, saved] = kept;
     let (b, n, dtype) = (h0.shape()[0], h0.shape()[1], h0.dtype());

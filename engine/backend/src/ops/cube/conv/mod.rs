@@ -9,7 +9,7 @@ use burn::tensor::{Tensor, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 
 use self::im2col::{fold, unfold};
-use super::{matmul::must_stay_f32, register::Lazy};
+use super::{Fusing, matmul::must_stay_f32, register::Lazy};
 use crate::{
     Backend, Conv2dOptions,
     ops::{
@@ -112,11 +112,7 @@ pub(super) fn takes<R: CubeRuntime>(x: &Lazy<R>) -> bool {
 }
 
 /// See [`Conv2dOptions`].
-pub(super) fn forward<B, R>(x: Lazy<R>, weight: Lazy<R>, options: Conv2dOptions) -> Lazy<R>
-where
-    B: Backend<FloatTensorPrimitive = Lazy<R>>,
-    R: CubeRuntime,
-{
+pub(super) fn forward<B: Fusing<R>, R: CubeRuntime>(x: Lazy<R>, weight: Lazy<R>, options: Conv2dOptions) -> Lazy<R> {
     let conv = Conv::new(&x.shape(), &weight.shape(), options);
     let (out, [height, width]) = (weight.shape()[0], conv.output);
     let weight = matrices::<B>(float(weight), &conv).swap_dims(1, 2);
@@ -136,11 +132,7 @@ pub(super) fn is_product<R: CubeRuntime>(x: &Lazy<R>, weight: &Lazy<R>, options:
 }
 
 /// Computes a convolution with a 1x1 kernel as a matrix product, in any dtype.
-pub(super) fn pointwise<B, R>(x: Lazy<R>, weight: Lazy<R>) -> Lazy<R>
-where
-    B: Backend<FloatTensorPrimitive = Lazy<R>>,
-    R: CubeRuntime,
-{
+pub(super) fn pointwise<B: Fusing<R>, R: CubeRuntime>(x: Lazy<R>, weight: Lazy<R>) -> Lazy<R> {
     let (x, weight) = (float::<B, 4>(x), float::<B, 4>(weight));
     let ([images, channels, height, width], out) = (x.dims(), weight.dims()[0]);
     let rows = x.permute([0, 2, 3, 1]).reshape([images * height * width, channels]);
@@ -149,11 +141,11 @@ where
 }
 
 /// Returns the gradient of the input.
-fn input_gradient<B, R>(weight: Tensor<B, 4>, grad: &Tensor<B, 4>, conv: &Conv) -> Tensor<B, 4>
-where
-    B: Backend<FloatTensorPrimitive = Lazy<R>>,
-    R: CubeRuntime,
-{
+fn input_gradient<B: Fusing<R>, R: CubeRuntime>(
+    weight: Tensor<B, 4>,
+    grad: &Tensor<B, 4>,
+    conv: &Conv,
+) -> Tensor<B, 4> {
     let weight = matrices::<B>(weight, conv);
     let inputs = pieces::<B>(grad, conv).into_iter().map(|(conv, grad, _)| {
         let rows = matmul(positions(grad, &conv), weight.clone());
@@ -163,11 +155,7 @@ where
 }
 
 /// Returns the gradient of the weight. If there are few tiles, the sum over all output pixels is computed in parts.
-fn weight_gradient<B, R>(x: &Tensor<B, 4>, grad: &Tensor<B, 4>, conv: &Conv) -> Tensor<B, 4>
-where
-    B: Backend<FloatTensorPrimitive = Lazy<R>>,
-    R: CubeRuntime,
-{
+fn weight_gradient<B: Fusing<R>, R: CubeRuntime>(x: &Tensor<B, 4>, grad: &Tensor<B, 4>, conv: &Conv) -> Tensor<B, 4> {
     let (groups, out) = (conv.options.groups, grad.dims()[1]);
     let tiles = groups * (out / groups).div_ceil(TILE) * conv.columns().div_ceil(TILE);
     let sums = pieces::<B>(x, conv).into_iter().map(|(conv, x, start)| {
@@ -194,17 +182,13 @@ where
 }
 
 /// Returns the gradients of the input and the weight.
-pub(super) fn backward<B, R>(
+pub(super) fn backward<B: Fusing<R>, R: CubeRuntime>(
     x: Lazy<R>,
     weight: Lazy<R>,
     grad: Lazy<R>,
     options: Conv2dOptions,
     needs: [bool; 2],
-) -> [Option<Lazy<R>>; 2]
-where
-    B: Backend<FloatTensorPrimitive = Lazy<R>>,
-    R: CubeRuntime,
-{
+) -> [Option<Lazy<R>>; 2] {
     let conv = Conv::new(&x.shape(), &weight.shape(), options);
     let grad = float::<B, 4>(cast::<B>(grad, x.dtype()));
     let dx = needs[0].then(|| primitive(input_gradient::<B, R>(float(weight), &grad, &conv)));

@@ -21,6 +21,7 @@ use self::{
     thresholds::{processing, thresholds},
 };
 use super::{
+    Fusing,
     read::queue_read,
     register::{Lazy, register_list},
     tensor::{addresses, array, cubes, empty, owned},
@@ -113,14 +114,11 @@ fn begin_read<R: CubeRuntime>(x: CubeTensor<R>, slot: &Slot) {
 }
 
 /// See [`Backend::sample`](crate::Backend::sample).
-pub(super) fn sample<R: CubeRuntime, B>(
+pub(super) fn sample<R: CubeRuntime, B: Fusing<R>>(
     logits: Lazy<R>,
     occurred: Option<Lazy<R>>,
     options: SampleOptions,
-) -> SampledPrimitives<B>
-where
-    B: crate::Backend<IntTensorPrimitive = Lazy<R>>,
-{
+) -> SampledPrimitives<B> {
     let penalised = options.repetition_penalty != 1.0;
     assert!(!penalised || occurred.is_some(), "a repetition penalty needs the tokens that have occurred");
     let rows = logits.shape()[0];
