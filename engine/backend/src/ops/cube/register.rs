@@ -18,22 +18,21 @@ pub(super) type Inner<R> = CubeBackend<R, f32, i32, u8>;
 
 type Handles<R> = HandleContainer<<FusionCubeRuntime<R> as FusionRuntime>::FusionHandle>;
 
-struct Custom<F> {
+/// Boxed, so that the fusing backend's methods are compiled for one type of operation.
+type Compute<R> = Box<dyn Fn(Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> + Send + Sync>;
+
+struct Custom<R: CubeRuntime> {
     desc: CustomOpIr,
-    compute: F,
+    compute: Compute<R>,
 }
 
-impl<F> fmt::Debug for Custom<F> {
+impl<R: CubeRuntime> fmt::Debug for Custom<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.desc.fmt(f)
     }
 }
 
-impl<R, F> Operation<FusionCubeRuntime<R>> for Custom<F>
-where
-    R: CubeRuntime,
-    F: Fn(Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> + Send + Sync,
-{
+impl<R: CubeRuntime> Operation<FusionCubeRuntime<R>> for Custom<R> {
     fn execute(&self, handles: &mut Handles<R>) {
         let inputs = self.desc.inputs.iter().map(|input| handles.get_float_tensor::<Inner<R>>(input)).collect();
         for (ir, output) in self.desc.outputs.iter().zip((self.compute)(inputs)) {
@@ -54,7 +53,7 @@ pub(super) fn register_list<R: CubeRuntime>(
     outputs: Vec<(Shape, DType)>,
     compute: impl Fn(Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
 ) -> Vec<Lazy<R>> {
-    register_with(inputs[0].client.clone(), name, inputs, outputs, compute)
+    register_with(inputs[0].client.clone(), name, inputs, outputs, Box::new(compute))
 }
 
 /// [`register_list`] for a fixed number of inputs and outputs.
@@ -86,7 +85,7 @@ pub(super) fn register_source<R: CubeRuntime>(
     compute: impl Fn() -> CubeTensor<R> + Send + Sync + 'static,
 ) -> Lazy<R> {
     let client = GlobalFusionClient::<FusionCubeRuntime<R>>::load(device);
-    let [output] = array(register_with(client, name, vec![], vec![output], move |_| vec![compute()]));
+    let [output] = array(register_with(client, name, vec![], vec![output], Box::new(move |_| vec![compute()])));
     output
 }
 
@@ -103,7 +102,7 @@ pub(super) fn register_ready<R: CubeRuntime>(
     tensors: Vec<CubeTensor<R>>,
 ) -> Vec<Lazy<R>> {
     let outputs = tensors.iter().map(|x| (x.shape(), x.dtype())).collect();
-    register_with(client, name, vec![], outputs, move |_| tensors.clone())
+    register_with(client, name, vec![], outputs, Box::new(move |_| tensors.clone()))
 }
 
 fn register_with<R: CubeRuntime>(
@@ -111,7 +110,7 @@ fn register_with<R: CubeRuntime>(
     name: &'static str,
     inputs: Vec<Lazy<R>>,
     outputs: Vec<(Shape, DType)>,
-    compute: impl Fn(Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
+    compute: Compute<R>,
 ) -> Vec<Lazy<R>> {
     let streams = OperationStreams::with_inputs(&inputs);
     let inputs: Vec<_> = inputs.into_iter().map(Lazy::into_ir).collect();
