@@ -29,7 +29,7 @@ impl Backend for crate::Candle {
             Operation::QuantizedLinear(linear) => quantized::linear_on_host(*linear, inputs),
             // candle sums 16-bit values in 16 bits.
             Operation::Attention(attention) if inputs.is_half() => {
-                run_in_f32(attention.for_f32(inputs.dtype(0)), inputs, needs)
+                run_in_f32(&attention.for_f32(inputs.dtype(0)).into(), inputs, needs)
             }
             // candle has the same stride, padding and dilation for both axes.
             Operation::Conv2d(options) if !options.is_square() => conv2d_by_taps::forward(*options, inputs),
@@ -40,7 +40,7 @@ impl Backend for crate::Candle {
     fn run_vjp(operation: &Operation, residuals: Values<Self>, grads: Values<Self>, wanted: &Wanted) -> Values<Self> {
         match operation {
             Operation::Attention(attention) if grads.is_half() => {
-                run_vjp_in_f32(attention.for_f32(grads.dtype(0)), residuals, grads, wanted)
+                run_vjp_in_f32(&attention.for_f32(grads.dtype(0)).into(), residuals, grads, wanted)
             }
             Operation::Conv2d(options) if !options.is_square() => {
                 conv2d_by_taps::vjp(*options, residuals, grads, wanted)

@@ -206,7 +206,7 @@ macro_rules! operations {
             /// Runs the operation as a composition of Burn's operations.
             pub fn compose<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
                 if self.computes_in_f32() && inputs.is_half() {
-                    return run_in_f32(self.clone(), inputs, needs);
+                    return run_in_f32(self, inputs, needs);
                 }
                 match self { $(Self::$name(rules) => rules.compose(inputs, needs),)* }
             }
@@ -225,7 +225,7 @@ macro_rules! operations {
             /// restriction to these saves compile time: each composition is instantiated for each differentiating backend.
             pub(crate) fn compose_differentiable<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
                 if self.computes_in_f32() && inputs.is_half() {
-                    return run_in_f32(self.clone(), inputs, needs);
+                    return run_in_f32(self, inputs, needs);
                 }
                 match self {
                     $(Self::$name(rules) => {
@@ -241,7 +241,7 @@ macro_rules! operations {
             /// Computes the gradients of the inputs with Burn's operations.
             pub fn compose_vjp<B: Backend>(&self, residuals: Values<B>, grads: Values<B>, wanted: &Wanted) -> Values<B> {
                 if self.computes_in_f32() && (residuals.is_half() || grads.is_half()) {
-                    return run_vjp_in_f32(self.clone(), residuals, grads, wanted);
+                    return run_vjp_in_f32(self, residuals, grads, wanted);
                 }
                 match self { $(Self::$name(rules) => rules.compose_vjp(residuals, grads, wanted),)* }
             }
@@ -289,9 +289,9 @@ operations! {
 
 /// Runs an operation with 16-bit inputs in f32. The first output is cast to the dtype of the first input; other outputs and
 /// saved values stay in f32.
-pub(crate) fn run_in_f32<B: Backend>(operation: impl Into<Operation>, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+pub(crate) fn run_in_f32<B: Backend>(operation: &Operation, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
     let dtype = inputs.dtype(0);
-    let Outcome { mut outputs, saved } = B::run(&operation.into(), inputs.widened(), needs);
+    let Outcome { mut outputs, saved } = B::run(operation, inputs.widened(), needs);
     let first = cast::<B>(outputs.take_float(0), dtype);
     outputs.put_float(0, first);
     Outcome { outputs, saved }
@@ -299,10 +299,10 @@ pub(crate) fn run_in_f32<B: Backend>(operation: impl Into<Operation>, inputs: Va
 
 /// Computes the derivative of an operation with 16-bit outputs in f32. The gradients stay in f32.
 pub(crate) fn run_vjp_in_f32<B: Backend>(
-    operation: impl Into<Operation>,
+    operation: &Operation,
     residuals: Values<B>,
     grads: Values<B>,
     wanted: &Wanted,
 ) -> Values<B> {
-    B::run_vjp(&operation.into(), residuals.widened(), grads.widened(), wanted)
+    B::run_vjp(operation, residuals.widened(), grads.widened(), wanted)
 }

@@ -44,7 +44,7 @@ impl Rules for RowNorm {
     fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
         let dtype = inputs.dtype(0);
         if self.centred && inputs.is_half() {
-            return run_in_f32(*self, inputs, needs);
+            return run_in_f32(&(*self).into(), inputs, needs);
         }
         let x = at_least_f32(inputs.take_tensor::<2>(0));
         let scale_or_shift = |x| float::<B, 1>(cast::<B>(x, dtype)).unsqueeze::<2>();
@@ -63,7 +63,7 @@ impl Rules for RowNorm {
     fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
         let dtype = grads.dtype(0);
         if grads.is_half() {
-            return run_vjp_in_f32(*self, residuals, grads, wanted);
+            return run_vjp_in_f32(&(*self).into(), residuals, grads, wanted);
         }
         let needs = wanted.needs::<3>();
         let (x, grad, stats) =

@@ -188,8 +188,12 @@ impl<B: Backend> Values<B> {
 
     /// Returns true if all floating-point tensors are f32.
     pub fn all_f32(&self) -> bool {
-        let is_f32 = |value: &AnyTensor<B>| !matches!(value, AnyTensor::Float(x) if x.dtype() != DType::F32);
-        self.values.iter().flatten().all(is_f32)
+        !self.any_float(|dtype| dtype != DType::F32)
+    }
+
+    /// Returns true if the dtype of a floating-point tensor satisfies a predicate.
+    pub(super) fn any_float(&self, predicate: impl Fn(DType) -> bool) -> bool {
+        self.values.iter().flatten().any(|value| matches!(value, AnyTensor::Float(x) if predicate(x.dtype())))
     }
 
     /// Returns true if the first value has 16 bits.

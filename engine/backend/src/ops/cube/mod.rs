@@ -249,7 +249,7 @@ fn is_empty<B: Backend>(values: &Values<B>) -> bool {
 }
 
 fn has_f64<B: Backend>(values: &Values<B>) -> bool {
-    (0..values.len()).any(|i| matches!(values.get(i), Some(AnyTensor::Float(x)) if x.dtype() == DType::F64))
+    values.any_float(|dtype| dtype == DType::F64)
 }
 
 /// Implements [`Backend`](crate::Backend) for a fusing backend, with the kernels of this module.

@@ -22,7 +22,9 @@ use grove_kernels::{
 use super::{
     AnyTensor, Backend, DynamicUpdateSlice, Operation, Outcome, Values, Wanted,
     operation::{run_in_f32, run_vjp_in_f32},
-    part_of_axis, sum_of_squares,
+    part_of_axis,
+    precision::is_half,
+    sum_of_squares,
 };
 
 impl Backend for Flex {
@@ -78,13 +80,19 @@ impl Backend for Flex {
             Operation::Linear(_) if inputs.is_half() => linear::forward_in_16_bits(inputs),
             Operation::Matmul(_) if f32 => matmul::forward(inputs),
             Operation::Matmul(_) if inputs.is_half() => {
-                matmul::forward_bf16(&inputs).unwrap_or_else(|| run_in_f32(operation.clone(), inputs, needs))
+                matmul::forward_bf16(&inputs).unwrap_or_else(|| run_in_f32(operation, inputs, needs))
             }
             Operation::QuantizedLinear(op) if f32 && inputs.dtype(1) == DType::U8 => linear::quantized(*op, inputs),
             Operation::Dequantize(op) if inputs.dtype(0) == DType::U8 => linear::dequantize(*op, inputs),
             Operation::Rope(rope) if f32 => elementwise::rope(*rope, inputs),
-            Operation::Rope(_) | Operation::MaxPool2d(_) if inputs.is_half() => {
-                run_in_f32(operation.clone(), inputs, needs)
+            Operation::Rope(_)
+            | Operation::MaxPool2d(_)
+            | Operation::Lstm(_)
+            | Operation::Gru(_)
+            | Operation::Rnn(_)
+                if inputs.is_half() =>
+            {
+                run_in_f32(operation, inputs, needs)
             }
             Operation::SwiGlu(_) if f32 => elementwise::swiglu(inputs),
             Operation::Gelu(gelu) if f32 => elementwise::gelu(*gelu, inputs),
@@ -97,13 +105,15 @@ impl Backend for Flex {
                 Values::default().with(AnyTensor::Int(bits)).into()
             }
             Operation::DynamicUpdateSlice(op) => dynamic_update_slice(*op, inputs),
-            Operation::Attention(op) if inputs.is_half() => run_in_f32(op.for_f32(inputs.dtype(0)), inputs, needs),
+            Operation::Attention(op) if inputs.is_half() => {
+                run_in_f32(&op.for_f32(inputs.dtype(0)).into(), inputs, needs)
+            }
             Operation::Attention(op) => attention::forward(*op, inputs, needs),
             Operation::Conv2d(options) if inputs.is_half() => {
-                conv2d::forward_in_16_bits(*options, &inputs).unwrap_or_else(|| run_in_f32(*options, inputs, needs))
+                conv2d::forward_in_16_bits(*options, &inputs).unwrap_or_else(|| run_in_f32(operation, inputs, needs))
             }
             Operation::Conv2dFused(fused) if inputs.is_half() => {
-                conv2d::fused_in_16_bits(*fused, &inputs).unwrap_or_else(|| run_in_f32(*fused, inputs, needs))
+                conv2d::fused_in_16_bits(*fused, &inputs).unwrap_or_else(|| run_in_f32(operation, inputs, needs))
             }
             Operation::Conv2d(options) if f32 => conv2d::forward(*options, inputs),
             Operation::Conv2dFused(fused) if f32 => conv2d::fused(*fused, inputs),
@@ -125,12 +135,6 @@ impl Backend for Flex {
             Operation::Lstm(lstm) if f32 => recurrent::lstm(lstm, inputs, needs),
             Operation::Gru(gru) if f32 => recurrent::gru(gru, inputs, needs),
             Operation::Rnn(rnn) if f32 => recurrent::rnn(rnn, inputs),
-            Operation::Lstm(_) | Operation::Gru(_) | Operation::Rnn(_) if inputs.is_half() => {
-                let dtype = inputs.dtype(0);
-                let Outcome { outputs, saved } = Self::run(operation, inputs.widened(), needs);
-                let outputs = outputs.into_floats().into_iter().map(|output| half::cast(output, dtype));
-                Outcome { outputs: Values::floats(outputs), saved }
-            }
             _ => operation.compose(inputs, needs),
         }
     }
@@ -140,20 +144,20 @@ impl Backend for Flex {
         match operation {
             Operation::Linear(_) if f32 => linear::vjp(residuals, grads, wanted),
             Operation::Linear(_) if grads.is_half() => linear::vjp_bf16(&residuals, &grads, wanted)
-                .unwrap_or_else(|| run_vjp_in_f32(operation.clone(), residuals, grads, wanted)),
+                .unwrap_or_else(|| run_vjp_in_f32(operation, residuals, grads, wanted)),
             Operation::SwiGlu(_) if f32 => elementwise::swiglu_vjp(residuals, grads),
             Operation::Gelu(gelu) if f32 => elementwise::gelu_vjp(*gelu, residuals, grads),
             Operation::Selu(_) if f32 => elementwise::map_vjp(residuals, grads, kernels::selu_backward),
             Operation::Attention(op) if grads.is_half() => {
-                run_vjp_in_f32(op.for_f32(grads.dtype(0)), residuals, grads, wanted)
+                run_vjp_in_f32(&op.for_f32(grads.dtype(0)).into(), residuals, grads, wanted)
             }
             Operation::Attention(op) if f32 => attention::vjp(*op, residuals, grads, wanted),
             Operation::Conv2d(options) if grads.is_half() => conv2d::vjp_bf16(*options, &residuals, &grads, wanted)
-                .unwrap_or_else(|| run_vjp_in_f32(*options, residuals, grads, wanted)),
+                .unwrap_or_else(|| run_vjp_in_f32(operation, residuals, grads, wanted)),
             Operation::Conv2d(options) if f32 => conv2d::vjp(*options, residuals, grads, wanted),
             Operation::BatchNorm(norm) if f32 => batch_norm::vjp(*norm, residuals, grads),
             Operation::MaxPool2d(options) if f32 => conv2d::max_pool_vjp(*options, residuals, grads),
-            Operation::MaxPool2d(options) if grads.is_half() => run_vjp_in_f32(*options, residuals, grads, wanted),
+            Operation::MaxPool2d(_) if grads.is_half() => run_vjp_in_f32(operation, residuals, grads, wanted),
             Operation::MaskedSoftmax(softmax) if f32 => rows::softmax_vjp(*softmax, residuals, grads),
             Operation::RowNorm(norm) if f32 => rows::row_norm_vjp(*norm, residuals, grads, wanted),
             Operation::Nll(_) if f32 && residuals.dtype(1) == DType::I64 => rows::nll_vjp(residuals, grads),
@@ -163,17 +167,14 @@ impl Backend for Flex {
             Operation::Lstm(lstm) if f32 => recurrent::lstm_vjp(lstm, residuals, grads, wanted),
             Operation::Gru(gru) if f32 => recurrent::gru_vjp(gru, residuals, grads, wanted),
             Operation::Rnn(rnn) if f32 => recurrent::rnn_vjp(rnn, residuals, grads, wanted),
-            Operation::Lstm(_) | Operation::Gru(_) | Operation::Rnn(_) if has_half(&residuals) || has_half(&grads) => {
-                run_vjp_in_f32(operation.clone(), residuals, grads, wanted)
+            Operation::Lstm(_) | Operation::Gru(_) | Operation::Rnn(_)
+                if residuals.any_float(is_half) || grads.any_float(is_half) =>
+            {
+                run_vjp_in_f32(operation, residuals, grads, wanted)
             }
             _ => operation.compose_vjp(residuals, grads, wanted),
         }
     }
-}
-
-/// Returns true if any array has 16-bit elements.
-fn has_half(values: &Values<Flex>) -> bool {
-    (0..values.len()).any(|i| matches!(values.get(i), Some(AnyTensor::Float(x)) if half::format(x.dtype()).is_some()))
 }
 
 /// Writes in place if nothing else holds the array. The position is in host memory.
