@@ -9,20 +9,13 @@
 //! ([`Key::from_data`](super::Key::from_data)). Operations that sample from this key, or from a key derived from it,
 //! take the array as an input.
 
-use std::{
-    any::Any,
-    cell::{Cell, RefCell},
-    collections::HashMap,
-    rc::Rc,
-};
+use std::{any::Any, cell::RefCell, collections::HashMap, rc::Rc};
 
 use super::Key;
 
 thread_local! {
     /// Active traces with placeholders, the innermost last.
     static TRACES: RefCell<Vec<Trace>> = const { RefCell::new(Vec::new()) };
-    /// Number of active traces.
-    static COUNT: Cell<usize> = const { Cell::new(0) };
     /// The active exchange of keys.
     static EXCHANGE: RefCell<Exchange> = const { RefCell::new(Exchange::None) };
 }
@@ -88,7 +81,6 @@ impl TracedKeys {
     /// Begins a trace.
     pub fn start() -> Self {
         TRACES.with_borrow_mut(|traces| traces.push(Trace { depth: traces.len(), ..Trace::default() }));
-        COUNT.set(COUNT.get() + 1);
         Self(())
     }
 
@@ -104,28 +96,20 @@ impl TracedKeys {
 
     /// Takes the placeholders and the keys derived from them, each key after its parent.
     pub fn take(&self) -> (Vec<Key>, Vec<DerivedKey>) {
-        TRACES
-            .with_borrow_mut(|traces| {
-                traces
-                    .last_mut()
-                    .map(|trace| (std::mem::take(&mut trace.placeholders), std::mem::take(&mut trace.derived)))
-            })
-            .unwrap_or_default()
+        let taken = |trace: &mut Trace| (std::mem::take(&mut trace.placeholders), std::mem::take(&mut trace.derived));
+        TRACES.with_borrow_mut(|traces| traces.last_mut().map(taken).unwrap_or_default())
     }
 }
 
 impl Drop for TracedKeys {
     fn drop(&mut self) {
-        COUNT.set(COUNT.get().saturating_sub(1));
-        TRACES.with_borrow_mut(|traces| drop(traces.pop()));
+        // Dropped after the borrow, because the arrays of the trace may use keys.
+        drop(TRACES.with_borrow_mut(Vec::pop));
     }
 }
 
 /// Records a derived key in the trace of its parent.
 pub(super) fn note(key: Key, parent: Key, index: u64) {
-    if COUNT.get() == 0 {
-        return;
-    }
     TRACES.with_borrow_mut(|traces| {
         let found = traces.iter_mut().rev().find_map(|trace| Some((trace.known.get(&parent)?.clone(), trace)));
         let Some((origin, trace)) = found.filter(|(_, trace)| !trace.known.contains_key(&key)) else { return };
@@ -204,9 +188,6 @@ impl Key {
 
     /// Returns the origin of a traced key; `None` for other keys.
     pub(super) fn origin(self) -> Option<Origin> {
-        if COUNT.get() == 0 {
-            return None;
-        }
         TRACES.with_borrow(|traces| traces.iter().rev().find_map(|trace| trace.known.get(&self).cloned()))
     }
 
