@@ -64,12 +64,13 @@ pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     let before = QUIET.replace(true);
     let result = panic::catch_unwind(AssertUnwindSafe(f));
     QUIET.set(before);
-    result.map_err(|panic| text_of(panic.as_ref()))
+    result.map_err(|panic| message(&*panic).unwrap_or("a panic without a message").to_owned())
 }
 
-fn text_of(panic: &(dyn Any + Send)) -> String {
+/// Returns the message of a caught panic, if it has one.
+pub fn message(panic: &(dyn Any + Send)) -> Option<&str> {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").to_owned()
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
 }
 
 fn sentence(panic: &PanicHookInfo<'_>) -> String {

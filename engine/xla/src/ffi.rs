@@ -1,5 +1,6 @@
 //! Custom calls: Rust functions that compiled programs call.
 
+use grove_backend::panic_hook::message;
 use std::{
     any::Any,
     ffi::{CString, c_void},
@@ -199,7 +200,10 @@ unsafe extern "C" fn call<const SLOT: usize>(frame: *mut CallFrame) -> *mut c_vo
         // SAFETY: XLA keeps the arrays of a frame alive during the call.
         unsafe { execute(frame, handler) }
     }));
-    match result.unwrap_or_else(|panic| Err(format!("the handler panicked: {}", message(&*panic)))) {
+    let panicked = |panic: Box<dyn Any + Send>| {
+        Err(format!("the handler panicked: {}", message(&*panic).unwrap_or("without a message")))
+    };
+    match result.unwrap_or_else(panicked) {
         Ok(()) => ptr::null_mut(),
         // SAFETY: the frame comes from XLA.
         Err(error) => unsafe { raw_error(frame, &error) },
@@ -270,12 +274,6 @@ unsafe fn memory(array: &Array) -> Result<(ArrayType, *mut [u8]), String> {
 fn overlap(x: &*mut [u8], y: &*mut [u8]) -> bool {
     let start = |bytes: &*mut [u8]| bytes.cast::<u8>() as usize;
     start(x) < start(y) + y.len() && start(y) < start(x) + x.len()
-}
-
-/// Returns the message of a panic.
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }
 
 /// Creates an XLA error with a message.

@@ -1,6 +1,6 @@
 //! Prefetching of batches on a thread.
 
-use std::any::Any;
+use grove_backend::panic_hook;
 use std::iter::FusedIterator;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -33,7 +33,10 @@ pub fn prefetch<D: Data>(data: Arc<D>, from: Position, depth: usize) -> Prefetch
     let (sender, batches) = sync_channel(depth);
     let work = move || {
         let loaded = catch_unwind(AssertUnwindSafe(|| load(&*data, from, &sender)));
-        let loaded = loaded.unwrap_or_else(|panic| Err(DataError::Panicked { message: message(&*panic) }));
+        let loaded = loaded.unwrap_or_else(|panic| {
+            let message = panic_hook::message(&*panic).unwrap_or("without a message").to_owned();
+            Err(DataError::Panicked { message })
+        });
         if let Err(error) = loaded {
             // Sending fails if the iterator was dropped meanwhile.
             let _ = sender.send(Err(error));
@@ -93,14 +96,5 @@ impl<D: Data> Drop for Prefetch<D> {
             // Panics were caught in the thread.
             let _ = thread.join();
         }
-    }
-}
-
-/// Returns the message of a panic.
-fn message(panic: &(dyn Any + Send)) -> String {
-    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(message), _) => (*message).into(),
-        (_, Some(message)) => message.clone(),
-        _ => "without a message".into(),
     }
 }

@@ -1,5 +1,6 @@
 //! Locating the user's line of code for the panic messages of a trace.
 
+use grove_backend::panic_hook;
 use std::{
     backtrace::Backtrace,
     cell::{Cell, RefCell},
@@ -95,8 +96,7 @@ pub(crate) fn naming_lines<T>(f: impl FnOnce() -> T) -> T {
         Ok(result) => return result,
         Err(payload) => payload,
     };
-    let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
-    match text {
+    match panic_hook::message(&*payload) {
         Some(text) => panic!("{}{}", text.trim_end(), PLACE.take()),
         None => panic::resume_unwind(payload),
     }
