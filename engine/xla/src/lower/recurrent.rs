@@ -88,6 +88,22 @@ impl Layer {
         let lengths = lines.broadcast_to(&lengths, steps.dims());
         Some(lines.compare("LT", &steps, &lengths))
     }
+
+    /// Returns the states before each step, from the initial state and the states after each step.
+    fn before_steps(&self, lines: &mut Builder, state: &Value, all: &Value, active: Option<&Value>) -> Value {
+        let first = lines.reshape(state, &[&[1], state.dims()].concat());
+        // In reverse, a sequence starts at its end, so its state in the padding is the initial state.
+        let all = match active {
+            Some(active) => {
+                let first = lines.broadcast_to(&first, all.dims());
+                lines.where_active(Some(active), all.clone(), &first)
+            }
+            None => all.clone(),
+        };
+        let (range, order) = if self.reverse { ([1, self.time], [1, 0]) } else { ([0, self.time - 1], [0, 1]) };
+        let parts = [first, lines.slice_axis(&all, 0, range)];
+        lines.concatenate(&order.map(|i| parts[i].clone()), 0)
+    }
 }
 
 /// Traces the graph of one step for arguments of these types. Its results are the present arrays.
@@ -170,27 +186,15 @@ impl Lowering<'_> {
         let Some((grad, [output, saved @ ..])) = rest.split_last() else { return Ok(vec![]) };
         let lines = &mut self.lines;
         let active = layer.active(lines);
-        // Outputs of the steps, and the states before each step.
+        // Outputs of the steps, and below the states before each step.
         let output = lines.slice_axis(output, 0, [0, rows]);
         let step_grads = lines.slice_axis(grad, 0, [0, rows]);
         let [x, output, step_grads] = [&layer_inputs[0], &output, &step_grads].map(|x| layer.by_steps(lines, x));
         let saved: Vec<Value> = saved.iter().map(|x| layer.by_steps(lines, x)).collect();
-        let mut before = Vec::new();
         // The cell state of an LSTM is not an output, but its last residual.
-        for (state, all) in layer_inputs[4..].iter().zip([&output].into_iter().chain(saved.last())) {
-            let first = lines.reshape(state, &[&[1], state.dims()].concat());
-            // In reverse, a sequence starts at its end, so its state in the padding is the initial state.
-            let all = match &active {
-                Some(active) => {
-                    let first = lines.broadcast_to(&first, all.dims());
-                    lines.where_active(Some(active), all.clone(), &first)
-                }
-                None => all.clone(),
-            };
-            let (range, order) = if *reverse { ([1, *time], [1, 0]) } else { ([0, time - 1], [0, 1]) };
-            let parts = [first, lines.slice_axis(&all, 0, range)];
-            before.push(lines.concatenate(&order.map(|i| parts[i].clone()), 0));
-        }
+        let states_of_steps = layer_inputs[4..].iter().zip([&output].into_iter().chain(saved.last()));
+        let before: Vec<Value> =
+            states_of_steps.map(|(state, all)| layer.before_steps(lines, state, all, active.as_ref())).collect();
         // All gradients of a step, because those of the states are needed for the next step.
         let row = |x: &Value| ArrayType::new(x.element(), &x.dims()[1..]);
         let whole = ArrayType::new(output.element(), [(1 + states) * batch, output.dims()[2]]);
