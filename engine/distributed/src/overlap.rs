@@ -1,6 +1,6 @@
 use grove_backend::{AnyTensor, Backend};
 use grove_communicator::{Communicator, Result};
-use grove_tree::{AnyArray, Path, Tree, map};
+use grove_tree::{AnyArray, Path, Tree, map, try_map_with_path};
 use std::{
     fmt,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -88,17 +88,14 @@ impl OverlappedSum {
     /// [`CommError`](crate::CommError).
     pub fn finish<B: Backend, P: Tree<B>>(&self, grads: P) -> Result<P> {
         let Some(mut buckets) = self.lock().take() else { return Ok(grads) };
-        let (missing, mut failure, mut next) = (buckets.missing(), None, 0..);
-        let grads = map(grads, |leaf| {
+        let (missing, mut next) = (buckets.missing(), 0..);
+        let grads = try_map_with_path(grads, |_, leaf| -> Result<AnyArray<B>> {
             let number = next.next().unwrap_or_default();
-            if failure.is_none() && missing.binary_search(&number).is_ok() {
-                failure = self.fill(&mut buckets, number, leaf.value().cloned()).err();
+            if missing.binary_search(&number).is_ok() {
+                self.fill(&mut buckets, number, leaf.value().cloned())?;
             }
-            leaf
-        });
-        if let Some(error) = failure {
-            return Err(error);
-        }
+            Ok(leaf)
+        })?;
         let (sums, times) = buckets.wait(1.0)?;
         *self.times.lock().unwrap_or_else(PoisonError::into_inner) = times;
         let mut sums = sums.into_iter();

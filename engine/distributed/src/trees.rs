@@ -1,7 +1,7 @@
 use burn::tensor::{BoolStore, DType, FloatDType, TensorData};
 use grove_backend::{Backend, ops};
 use grove_communicator::{CommError, Communicator, Rank, Result, Wire};
-use grove_tree::{AnyArray, Tree, leaves, map};
+use grove_tree::{AnyArray, Tree, leaves, map, try_map_with_path};
 
 use crate::buckets::Buckets;
 
@@ -102,20 +102,17 @@ pub(crate) fn reduce<B: Backend, P: Tree<B>>(
     let parts: Vec<_> =
         leaves(&tree).iter().map(|(_, leaf)| takes_part(leaf).then(|| (leaf.len(), leaf.dtype()))).collect();
     let mut buckets = Buckets::new(&parts, 0..parts.len(), comm, (options.bucket_bytes, options.wire), factor);
-    let (mut places, mut failure) = (Vec::new(), None);
-    let frame = map(tree, |leaf| {
+    let mut places = Vec::new();
+    let frame = try_map_with_path(tree, |_, leaf| -> Result<AnyArray<B>> {
         let number = places.len();
         places.push(leaf.device());
-        if !takes_part(&leaf) || failure.is_some() {
-            return leaf;
+        if !takes_part(&leaf) {
+            return Ok(leaf);
         }
         let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
-        failure = buckets.fill(number, leaf.into_data().as_ref()).err();
-        absent
-    });
-    if let Some(error) = failure {
-        return Err(error);
-    }
+        buckets.fill(number, leaf.into_data().as_ref())?;
+        Ok(absent)
+    })?;
     let (sums, _) = buckets.wait(after)?;
     let mut sums = sums.into_iter().zip(places);
     Ok(map(frame, |leaf| match sums.next() {
@@ -171,21 +168,10 @@ pub fn broadcast<B: Backend, T: Tree<B>>(tree: T, comm: &Communicator) -> Result
     if !comm.is_shared() {
         return Ok(tree);
     }
-    let mut failure = None;
-    let sent = map(tree, |leaf| {
-        let Some(device) = leaf.device().filter(|_| failure.is_none()) else { return leaf };
-        let spare = leaf.clone();
-        let sent = leaf.into_data().map(|data| broadcast_data(data, comm));
-        match sent {
-            Some(Ok(data)) => AnyArray::from_data(data, &device),
-            Some(Err(error)) => {
-                failure = Some(error);
-                spare
-            }
-            None => spare,
-        }
-    });
-    failure.map_or(Ok(sent), Err)
+    try_map_with_path(tree, |_, leaf| match (leaf.device(), leaf.clone().into_data()) {
+        (Some(device), Some(data)) => Ok(AnyArray::from_data(broadcast_data(data, comm)?, &device)),
+        _ => Ok(leaf),
+    })
 }
 
 fn broadcast_data(data: TensorData, comm: &Communicator) -> Result<TensorData> {
@@ -237,30 +223,21 @@ pub fn gather_missing<B: Backend, T: Tree<B>>(tree: T, device: &B::Device, comm:
     let count = own.len();
     let all = comm.all_gather("the places of the optimizer's state", own)?;
     let has = |rank: usize, leaf: usize| all[rank].get(leaf).is_some_and(|dtype_code| *dtype_code > 0);
-    let mut failure = None;
     let mut next = 0..count;
-    let whole = map(tree, |leaf| {
+    try_map_with_path(tree, |_, leaf| {
         let i = next.next().unwrap_or(count);
         let owner = (0..comm.size()).find(|&rank| has(rank, i));
-        let Some(owner) = owner.filter(|_| failure.is_none() && !(0..comm.size()).all(|rank| has(rank, i))) else {
-            return leaf;
-        };
+        let Some(owner) = owner.filter(|_| !(0..comm.size()).all(|rank| has(rank, i))) else { return Ok(leaf) };
         let shape = leaf.shape().to_vec();
         let dtype = TYPES.get(usize::from(all[owner][i]) - 1).copied().unwrap_or(leaf.dtype());
         let own = match leaf.clone().into_data() {
             Some(data) if owner == comm.rank() => data.as_bytes().to_vec(),
             _ => vec![],
         };
-        match comm.all_gather("the optimizer's state", own) {
-            Ok(mut parts) if !leaf.is_present() => {
-                AnyArray::from_data(TensorData::from_bytes_vec(parts.swap_remove(owner), shape, dtype), device)
-            }
-            Ok(_) => leaf,
-            Err(error) => {
-                failure = Some(error);
-                leaf
-            }
+        let mut parts = comm.all_gather("the optimizer's state", own)?;
+        if leaf.is_present() {
+            return Ok(leaf);
         }
-    });
-    failure.map_or(Ok(whole), Err)
+        Ok(AnyArray::from_data(TensorData::from_bytes_vec(parts.swap_remove(owner), shape, dtype), device))
+    })
 }
