@@ -8,7 +8,7 @@ mod operations;
 
 use clap::Parser;
 use grove::{
-    backend::DeviceError,
+    backend::{DeviceError, panic_hook},
     prelude::*,
     tensor::{FloatDType, TensorData},
 };
@@ -162,12 +162,7 @@ pub fn run(
     for case in &chosen {
         let at = |device, dtype| {
             let program = Compute { case, dtype, rounding: options.device.dtype.into() };
-            let computed = catch_unwind(AssertUnwindSafe(|| compute(device, program)));
-            match computed {
-                Ok(Ok(result)) => result,
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(panic) => Err(message(&panic)),
-            }
+            caught(|| compute(device, program).unwrap_or_else(|error| Err(error.to_string())))
         };
         let reference = at(DeviceSpec::default(), FloatDType::F32)
             .map_err(|error| failure(format!("{}: flex does not compute it: {error}", case.name)))?;
@@ -222,16 +217,23 @@ fn tolerance(case: &Case, dtype: Dtype, rounds_products: bool) -> f64 {
     }
 }
 
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-    format!("panic: {}", text.unwrap_or_default())
+/// Computes a case. A panic is an error with its message.
+fn caught<T>(compute: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(compute))
+        .unwrap_or_else(|panic| Err(format!("panic: {}", panic_hook::message(&*panic).unwrap_or_default())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use grove::backend::ops::Operation;
+
+    #[test]
+    fn a_panic_is_an_error_with_its_message() {
+        assert_eq!(caught(|| Ok(3)), Ok(3));
+        assert_eq!(caught::<u8>(|| panic!("a row of {}", 7)), Err("panic: a row of 7".into()));
+        assert_eq!(caught::<u8>(|| panic!("no shape")), Err("panic: no shape".into()));
+    }
 
     #[test]
     fn every_operation_is_compared() {
