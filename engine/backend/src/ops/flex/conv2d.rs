@@ -45,10 +45,7 @@ pub(super) fn forward_in_16_bits(options: Conv2dOptions, inputs: &Values<Flex>) 
 /// Like [`fused`], for 16-bit images; `None` if the images and the weight have other dtypes.
 pub(super) fn fused_in_16_bits(fused: Conv2dFused, inputs: &Values<Flex>) -> Option<Outcome<Flex>> {
     let [scale, shift] = [2, 3].map(|i| contiguous(half::cast(inputs.float(i).clone(), DType::F32)));
-    let residual = match inputs.get(4) {
-        Some(_) => Some(contiguous(inputs.float(4).clone())),
-        None => None,
-    };
+    let residual = inputs.get(4).map(|_| contiguous(inputs.float(4).clone()));
     format(residual.iter().chain([inputs.float(0)]))?;
     let epilogue = Epilogue {
         scale: Some(elements(&scale)),
@@ -119,20 +116,15 @@ pub(super) fn vjp_bf16(
     let needs = wanted.needs::<2>();
     let [x, weight, grad] = given.map(|x| contiguous(x.clone()));
     let (conv, _) = sizes(&x, &weight, options);
-    let dx = match needs[0] {
-        true => {
-            let dx = kernels::conv2d_backward_input_bf16(half::elements(&weight), half::elements(&grad), &conv)?;
-            Some(half::tensor(dx, shape(&x), DType::BF16))
-        }
-        false => None,
-    };
-    let dw = match needs[1] {
-        true => {
-            let dw = kernels::conv2d_backward_weight_bf16(half::elements(&x), half::elements(&grad), &conv)?;
-            Some(tensor(dw, shape(&weight)))
-        }
-        false => None,
-    };
+    let (mut dx, mut dw) = (None, None);
+    if needs[0] {
+        let bits = kernels::conv2d_backward_input_bf16(half::elements(&weight), half::elements(&grad), &conv)?;
+        dx = Some(half::tensor(bits, shape(&x), DType::BF16));
+    }
+    if needs[1] {
+        let values = kernels::conv2d_backward_weight_bf16(half::elements(&x), half::elements(&grad), &conv)?;
+        dw = Some(tensor(values, shape(&weight)));
+    }
     Some(Values::optional_floats([dx, dw]))
 }
 
