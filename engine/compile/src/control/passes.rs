@@ -21,26 +21,38 @@ impl HigherOrder {
         }
     }
 
-    /// Applies a function to all sub-graphs, whose results must stay the same.
+    /// Replaces the sub-graphs that are executed at run time, in the order of [`sub_graphs`](Self::sub_graphs).
+    pub(crate) fn with_sub_graphs(mut self, mut new: impl FnMut(&SubGraph) -> SubGraph) -> Self {
+        match &mut self {
+            Self::Cond { branches } => branches.iter_mut().for_each(|branch| *branch = new(branch)),
+            Self::While { cond, body, .. } => {
+                *cond = new(cond);
+                *body = new(body);
+            }
+            Self::Scan { body, .. } => *body = new(body),
+            Self::CustomJvp { function, .. } | Self::CustomVjp { function, .. } => *function = new(function),
+        }
+        self
+    }
+
+    /// Applies a function to all sub-graphs, including those of differentiation rules. The results of the graphs must stay the
+    /// same.
     pub(crate) fn map_graphs(&self, f: impl Fn(Graph) -> Graph + Clone + Send + Sync + 'static) -> Self {
         let new = |graph: &SubGraph| SubGraph::new(f((**graph).clone()));
         let later = |graph: &LazyGraph| {
             let f = f.clone();
             graph.map(move |graph| f((**graph).clone()))
         };
-        match self.clone() {
-            Self::Cond { branches } => Self::Cond { branches: branches.iter().map(new).collect() },
-            Self::While { cond, body, consts } => Self::While { cond: new(&cond), body: new(&body), consts },
-            Self::Scan { body, length, reverse, consts, carries } => {
-                Self::Scan { body: new(&body), length, reverse, consts, carries }
+        let mut op = self.clone().with_sub_graphs(new);
+        match &mut op {
+            Self::CustomJvp { jvp, .. } => *jvp = later(jvp),
+            Self::CustomVjp { forward, backward, .. } => {
+                *forward = new(forward);
+                *backward = later(backward);
             }
-            Self::CustomJvp { name, function, jvp } => {
-                Self::CustomJvp { name, function: new(&function), jvp: later(&jvp) }
-            }
-            Self::CustomVjp { name, function, forward, backward } => {
-                Self::CustomVjp { name, function: new(&function), forward: new(&forward), backward: later(&backward) }
-            }
+            Self::Cond { .. } | Self::While { .. } | Self::Scan { .. } => {}
         }
+        op
     }
 
     /// Returns the operation with the [forward passes](Graph::with_forward_passes) of functions with a reverse-mode rule in its
@@ -62,14 +74,7 @@ impl HigherOrder {
 
     /// Fuses chains of element-wise operations in the sub-graphs that run without differentiation.
     pub(crate) fn fused(&self) -> Self {
-        let new = |graph: &SubGraph| SubGraph::new((**graph).clone().fused());
-        match self.clone() {
-            Self::CustomJvp { name, function, jvp } => Self::CustomJvp { name, function: new(&function), jvp },
-            Self::CustomVjp { name, function, forward, backward } => {
-                Self::CustomVjp { name, function: new(&function), forward, backward }
-            }
-            op => op.map_graphs(Graph::fused),
-        }
+        self.clone().with_sub_graphs(|graph| SubGraph::new((**graph).clone().fused()))
     }
 }
 

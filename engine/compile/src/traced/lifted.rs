@@ -219,23 +219,11 @@ impl Lifting {
             SubGraph::new(graph)
         });
         let mut new = new.collect::<Vec<_>>().into_iter();
-        let mut next = |graph: &SubGraph| new.next().unwrap_or_else(|| graph.clone());
-        let op = match op.clone() {
-            HigherOrder::Cond { branches } => HigherOrder::Cond { branches: branches.iter().map(next).collect() },
-            HigherOrder::While { cond, body, consts } => {
-                HigherOrder::While { cond: next(&cond), body: next(&body), consts: consts + count }
-            }
-            HigherOrder::Scan { body, length, reverse, consts, carries } => {
-                HigherOrder::Scan { body: next(&body), length, reverse, consts: consts + count, carries }
-            }
-            // A program of a lazy device is not differentiated, so its rules are never traced and stay unchanged.
-            HigherOrder::CustomJvp { name, function, jvp } => {
-                HigherOrder::CustomJvp { name, function: next(&function), jvp }
-            }
-            HigherOrder::CustomVjp { name, function, forward, backward } => {
-                HigherOrder::CustomVjp { name, function: next(&function), forward, backward }
-            }
-        };
+        // A program of a lazy device is not differentiated, so its rules are never traced and stay unchanged.
+        let mut op = op.clone().with_sub_graphs(|graph| new.next().unwrap_or_else(|| graph.clone()));
+        if let HigherOrder::While { consts, .. } | HigherOrder::Scan { consts, .. } = &mut op {
+            *consts += count;
+        }
         (op, inputs)
     }
 }
