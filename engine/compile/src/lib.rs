@@ -39,6 +39,7 @@ mod jvp;
 mod log;
 mod plan;
 pub mod primitive;
+mod same_type;
 mod scalar;
 mod sub_graph;
 mod target;

@@ -15,38 +15,53 @@ const CAPACITY: usize = 256;
 #[derive(Default)]
 pub(super) struct Programs(VecDeque<Known>);
 
-/// A compiled program and its cache key.
+/// A compiled program and its cache key: the graph, the layout of each input, and true for each input that is donated.
 struct Known {
-    identity: Identity,
-    graph: Graph,
+    source: Arc<Source>,
     layouts: Vec<String>,
     donated: Vec<bool>,
     program: Arc<dyn Executable>,
 }
 
+/// A graph with its identity.
+pub(super) struct Source {
+    pub graph: Graph,
+    identity: Identity,
+}
+
+impl Source {
+    pub fn new(graph: Graph) -> Arc<Self> {
+        Arc::new(Self { identity: graph.identity(), graph })
+    }
+
+    fn is_same(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        Arc::ptr_eq(self, other) || self.identity == other.identity && self.graph.has_same_parts(&other.graph)
+    }
+}
+
 impl Programs {
-    /// Returns the program of a graph; compiles it if it is not cached.
+    /// Returns the program of a graph for inputs with the layouts of these arrays; compiles it if it is not cached. Inputs
+    /// after those in `donated` are not donated.
     pub fn get(
         &mut self,
         engine: &dyn Engine,
-        graph: Graph,
+        source: &Arc<Source>,
         inputs: &[DeviceArray],
-        donated: Vec<bool>,
+        mut donated: Vec<bool>,
     ) -> Result<Arc<dyn Executable>, String> {
+        donated.resize(inputs.len(), false);
         let layouts: Vec<String> = inputs.iter().map(|array| engine.layout(array)).collect();
-        let identity = graph.identity();
-        let is_same = |known: &Known| {
-            (&known.identity, &known.layouts, &known.donated) == (&identity, &layouts, &donated)
-                && known.graph.has_same_parts(&graph)
-        };
+        let is_same =
+            |known: &Known| (&known.layouts, &known.donated) == (&layouts, &donated) && known.source.is_same(source);
         let found = self.0.iter().position(is_same);
         if let Some(known) = found.and_then(|i| self.0.remove(i)) {
             let program = known.program.clone();
             self.0.push_front(known);
             return Ok(program);
         }
+        let graph = &source.graph;
         let start = Instant::now();
-        let program = engine.compile(&graph, inputs, &donated)?;
+        let program = engine.compile(graph, inputs, &donated)?;
         if logs_compiles() {
             let (equations, time) = (graph.equations().len(), start.elapsed());
             eprintln!(
@@ -55,7 +70,7 @@ impl Programs {
                 graph.outputs().len()
             );
         }
-        self.0.push_front(Known { identity, graph, layouts, donated, program: program.clone() });
+        self.0.push_front(Known { source: source.clone(), layouts, donated, program: program.clone() });
         self.0.truncate(CAPACITY);
         Ok(program)
     }

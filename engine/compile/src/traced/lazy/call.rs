@@ -15,11 +15,12 @@ use std::{
 use super::{Lazy, failed};
 use crate::{
     graph::{Graph, KeyMap, Keys, Var},
+    same_type::same_type,
     traced::{
         TraceClient, TraceDevice, Traced,
-        engine::{DeviceArray, Engine, Executable},
+        engine::{DeviceArray, Engine},
         lifted::{Lifted, lifted},
-        programs::Programs,
+        programs::Source,
         recording::{any, tensor_of},
         sink::Sink,
         traces::{locked, with_sink},
@@ -28,7 +29,7 @@ use crate::{
 
 /// A graph's forms on lazy devices, by the index of the device.
 #[derive(Default)]
-pub(crate) struct OnLazyDevices(Mutex<HashMap<u16, Arc<OnDevice>>>);
+pub(crate) struct OnLazyDevices(Mutex<HashMap<u16, Arc<LoadedGraph>>>);
 
 impl fmt::Debug for OnLazyDevices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,18 +38,14 @@ impl fmt::Debug for OnLazyDevices {
 }
 
 /// A graph on a device.
-pub(super) struct OnDevice {
+pub(super) struct LoadedGraph {
     /// The graph with its constants and scalars as its last inputs, and each result once.
-    graph: Graph,
+    source: Arc<Source>,
     /// The constants and scalars.
     arrays: Vec<DeviceArray>,
     /// The keys that the operations of the original graph sample with.
     keys: Vec<Key>,
-    programs: Mutex<HashMap<InputForms, Arc<dyn Executable>>>,
 }
-
-/// The layout of each input of a program, and true for each that is donated.
-type InputForms = (Vec<String>, Vec<bool>);
 
 /// Runs a graph as one program if the device is lazy and outside traces. Otherwise returns the arguments as the error.
 pub(crate) fn call<B: Backend>(
@@ -60,19 +57,9 @@ pub(crate) fn call<B: Backend>(
 ) -> Result<Vec<AnyTensor<B>>, Vec<AnyTensor<B>>> {
     let device: Option<&TraceDevice> = (device as &dyn Any).downcast_ref();
     let device = device.filter(|device| device.types == graph.types && device.is_lazy());
-    match device {
-        Some(device) if (&arguments as &dyn Any).is::<Vec<AnyTensor<Traced>>>() => {
-            Ok(same(call_on(graph, devices, same(arguments), keys, *device)))
-        }
-        _ => Err(arguments),
-    }
-}
-
-/// Casts a value between two names of the same type.
-fn same<T: Any, U: Any>(value: T) -> U {
-    let mut value = Some(value);
-    let of_any: Option<&mut Option<U>> = (&mut value as &mut dyn Any).downcast_mut();
-    of_any.and_then(Option::take).unwrap_or_else(|| unreachable!("the types are equal"))
+    let Some(device) = device else { return Err(arguments) };
+    let results = call_on(graph, devices, same_type(arguments)?, keys, *device);
+    Ok(same_type(results).unwrap_or_else(|_| unreachable!("the arguments are of the same type")))
 }
 
 fn call_on(
@@ -114,7 +101,7 @@ impl Lazy {
     fn call(
         &mut self,
         results: usize,
-        graph: impl FnOnce(&dyn Engine) -> Result<Arc<OnDevice>, String>,
+        graph: impl FnOnce(&dyn Engine) -> Result<Arc<LoadedGraph>, String>,
         inputs: &[TensorIr],
         keys: &KeyMap,
     ) -> Vec<TensorId> {
@@ -137,41 +124,44 @@ impl Lazy {
     /// Runs a graph with these arrays. The program may reuse the memory of those for which `is_donated` is true.
     fn run_graph(
         &mut self,
-        graph: &OnDevice,
+        graph: &LoadedGraph,
         inputs: Vec<u32>,
         is_donated: impl Fn(&u32) -> bool,
         keys: &KeyMap,
     ) -> Result<Vec<DeviceArray>, String> {
-        if graph.meets_ranks() {
+        let LoadedGraph { source, arrays: constants, keys: of_graph } = graph;
+        if source.graph.meets_ranks() {
             self.run()?;
         }
-        let arrays = inputs.iter().map(|x| self.compute(*x)).collect::<Result<_, _>>()?;
-        if graph.is_empty() {
+        let mut arrays = inputs.iter().map(|x| self.compute(*x)).collect::<Result<Vec<_>, _>>()?;
+        // A graph that computes nothing.
+        if source.graph.equations.is_empty() && source.graph.outputs.is_empty() {
             return Ok(Vec::new());
         }
-        let arrays = graph.with_arrays(arrays);
+        arrays.extend(constants.iter().cloned());
         let donated: Vec<bool> = inputs.iter().map(|x| is_donated(x) && !self.segment.contains(*x)).collect();
-        let program = graph.program(&*self.engine, &mut self.programs, &arrays, donated.clone()).map_err(failed)?;
+        let program = self.programs.get(&*self.engine, source, &arrays, donated.clone()).map_err(failed)?;
         let given_up = inputs.iter().zip(donated).filter(|(_, donated)| *donated);
         given_up.for_each(|(x, _)| drop(self.computed.remove(x)));
-        program.run(arrays, &graph.keys(keys)).map_err(|error| failed(error.message))
+        let keys: Vec<Key> = of_graph.iter().map(|key| keys.get(*key)).collect();
+        program.run(arrays, &keys).map_err(|error| failed(error.message))
     }
 }
 
 impl OnLazyDevices {
     /// Returns the form of a graph on a device. It is prepared once.
-    fn of(&self, graph: &Graph, index: u16, engine: &dyn Engine) -> Result<Arc<OnDevice>, String> {
+    fn of(&self, graph: &Graph, index: u16, engine: &dyn Engine) -> Result<Arc<LoadedGraph>, String> {
         let mut known = locked(&self.0);
         if let Some(known) = known.get(&index) {
             return Ok(known.clone());
         }
-        let new = Arc::new(OnDevice::new(graph, engine)?);
+        let new = Arc::new(LoadedGraph::new(graph, engine)?);
         known.insert(index, new.clone());
         Ok(new)
     }
 }
 
-impl OnDevice {
+impl LoadedGraph {
     fn new(graph: &Graph, engine: &dyn Engine) -> Result<Self, String> {
         let outputs = results(graph).into_iter().map(|var| (String::new(), var)).collect();
         let mut graph = Graph { outputs, keys: Keys::default(), ..graph.clone() };
@@ -179,44 +169,6 @@ impl OnDevice {
         graph.inputs.extend(vars.into_iter().map(|var| (String::new(), var)));
         let Lifted { graph, numbers, keys } = lifted(graph);
         let arrays = constants.into_iter().chain(numbers).map(|data| engine.upload(data)).collect::<Result<_, _>>()?;
-        Ok(Self { graph, arrays, keys, programs: Mutex::default() })
-    }
-
-    /// Returns true for a graph that computes nothing.
-    pub fn is_empty(&self) -> bool {
-        self.graph.equations.is_empty() && self.graph.outputs.is_empty()
-    }
-
-    pub fn meets_ranks(&self) -> bool {
-        self.graph.meets_ranks()
-    }
-
-    /// Returns the keys of a call.
-    pub fn keys(&self, call: &KeyMap) -> Vec<Key> {
-        self.keys.iter().map(|key| call.get(*key)).collect()
-    }
-
-    /// Appends the constants and the scalars to the inputs.
-    pub fn with_arrays(&self, mut inputs: Vec<DeviceArray>) -> Vec<DeviceArray> {
-        inputs.extend(self.arrays.iter().cloned());
-        inputs
-    }
-
-    /// Returns the program for inputs with these layouts.
-    pub fn program(
-        &self,
-        engine: &dyn Engine,
-        programs: &mut Programs,
-        inputs: &[DeviceArray],
-        mut donated: Vec<bool>,
-    ) -> Result<Arc<dyn Executable>, String> {
-        donated.resize(inputs.len(), false);
-        let key = (inputs.iter().map(|array| engine.layout(array)).collect(), donated);
-        if let Some(program) = locked(&self.programs).get(&key) {
-            return Ok(program.clone());
-        }
-        let program = programs.get(engine, self.graph.clone(), inputs, key.1.clone())?;
-        locked(&self.programs).insert(key, program.clone());
-        Ok(program)
+        Ok(Self { source: Source::new(graph), arrays, keys })
     }
 }

@@ -26,7 +26,7 @@ use super::{
     engine::{DeviceArray, Engine, RunError},
     import::import,
     lifted::lifted,
-    programs::Programs,
+    programs::{Programs, Source},
     segment::Segment,
 };
 use crate::{
@@ -395,13 +395,12 @@ impl Lazy {
         }
         let array = |x: &u32| self.existing(*x, "an input array was lost, because an earlier program failed");
         let mut arrays: Vec<DeviceArray> = inputs.iter().map(array).collect::<Result<_, _>>()?;
-        let mut donated: Vec<bool> = inputs.iter().map(|x| is_given_up(*x)).collect();
+        let donated = inputs.iter().map(|x| is_given_up(*x)).collect();
         let lifted = lifted(part.graph(is_result));
         for data in lifted.numbers {
             arrays.push(self.engine.upload(data)?);
-            donated.push(false);
         }
-        let program = self.programs.get(&*self.engine, lifted.graph, &arrays, donated)?;
+        let program = self.programs.get(&*self.engine, &Source::new(lifted.graph), &arrays, donated)?;
         // The program must hold the only reference to the arrays that it may reuse for results.
         let given_up: Vec<u32> = inputs.iter().copied().filter(|x| is_given_up(*x)).collect();
         given_up.iter().for_each(|x| drop(self.computed.remove(x)));
