@@ -6,9 +6,9 @@ use grove_tree::{AnyArray, AnyTensor, Key, Path, Tree, key::traced::put_keys};
 
 use crate::{
     Graph, Traced,
-    control::{from_traced, is_traced, pruned},
+    control::{from_traced, is_traced},
     graph::keys_of,
-    traced::{Caller, Recording, any, naming_lines, tensor_of},
+    traced::{Caller, Recording, naming_lines},
     tree_arrays::arrays,
     types::Types,
     words::named,
@@ -173,7 +173,7 @@ pub(crate) fn record_with<T, O: Tree<Traced>>(
         let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
         present.push(leaf.is_present());
         if let Some(x) = leaf.into_value() {
-            outputs.push((path.to_string(), tensor_of(x)));
+            outputs.push((path.to_string(), x));
         }
         absent
     });
@@ -181,13 +181,10 @@ pub(crate) fn record_with<T, O: Tree<Traced>>(
     let keys = (0..key_outputs.len()).filter(|i| as_array(key_outputs[*i].1)).collect::<Vec<_>>();
     outputs.extend(keys.iter().map(|i| {
         let (path, key) = &key_outputs[*i];
-        (path.clone(), tensor_of(key.data::<Traced>(&recording.device()).into()))
+        (path.clone(), key.data::<Traced>(&recording.device()).into())
     }));
     match recording.finish_within(outputs, key_outputs) {
-        Ok((graph, captured)) => {
-            let (graph, captured) = pruned(graph, captured.into_iter().map(any).collect());
-            Recorded { graph, shell, present, keys, captured }
-        }
+        Ok((graph, captured)) => Recorded { graph, shell, present, keys, captured },
         Err(path) => panic!(
             "the {} of a traced function is an array of another trace: pass it as an argument, and return what \
              is computed from it{}",

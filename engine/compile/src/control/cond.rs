@@ -10,7 +10,7 @@ use super::{
     gradient::{Gradients, floats, gradient, with_gradients_last},
     is_traced,
     nested::{
-        Side, Traceable, arrays_of, check_same, filled, is_tracked, leaves_of, trace_of, traced, unified,
+        Side, TracedFunction, arrays_of, check_same, filled, is_tracked, leaves_of, trace_of, traced, unified,
         with_captured, with_what_it_captures,
     },
 };
@@ -138,7 +138,7 @@ fn as_operation<B: Backend, T: Tree<B>, O: Tree<B>>(
     let arrays = arrays_of(operands);
     let around = trace_of([index]);
     let trace = || branches.iter().map(|f| traced(around, operands.clone(), &leaves, f)).collect();
-    let (functions, captured): (Vec<Traceable<O>>, _) = with_what_it_captures(around, trace);
+    let (functions, captured): (Vec<TracedFunction<O>>, _) = with_what_it_captures(around, trace);
     check::<B, O>(name, &functions);
     if functions.iter().any(|function| function.tracked) {
         return Err(captured);
@@ -154,7 +154,7 @@ fn as_operation<B: Backend, T: Tree<B>, O: Tree<B>>(
     }
     let (results, shell) = (functions[0].leaves.clone(), functions[0].shell.clone());
     let specs: Vec<_> = leaves.iter().filter(|leaf| leaf.present).map(|leaf| leaf.spec.clone()).collect();
-    let functions = functions.into_iter().map(Traceable::into_parts);
+    let functions = functions.into_iter().map(TracedFunction::into_parts);
     let (mut graphs, captured) = unified(functions.chain(gradients).collect());
     let gradients = graphs.split_off(branches.len()).into_iter();
     let gradients = gradients.map(|graph| with_gradients_last(graph, specs.len(), captured.len())).collect::<Vec<_>>();
@@ -172,7 +172,7 @@ fn as_operation<B: Backend, T: Tree<B>, O: Tree<B>>(
 
 /// Panics unless all branches return the same structure, shapes and dtypes.
 #[track_caller]
-fn check<B: Backend, O: Tree<B>>(name: &str, functions: &[Traceable<O>]) {
+fn check<B: Backend, O: Tree<B>>(name: &str, functions: &[TracedFunction<O>]) {
     let names: Vec<_> = match (name, functions.len()) {
         ("cond", 2) => vec!["`false_fn`".to_owned(), "`true_fn`".to_owned()],
         (_, count) => (0..count).map(|i| format!("branch {i}")).collect(),

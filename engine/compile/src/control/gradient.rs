@@ -6,18 +6,19 @@
 use grove_backend::{AnyTensor, Autodiff, Backend, ops::Spec};
 use grove_transform::vjp;
 use grove_tree::{AnyArray, Tree};
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 
 use super::{
     from_traced,
-    nested::{Leaf, arrays_of, filled, pruned},
+    nested::{Leaf, arrays_of, filled},
     to_traced,
 };
 use crate::{
     Graph, Traced,
+    same_type::same_type,
     sub_graph::{SubGraph, is_float},
     target::missing,
-    traced::{Recording, TraceDevice, any, tensor_of},
+    traced::{Recording, TraceDevice, outputs_at},
 };
 
 /// Derivatives of an operation's sub-graphs. Each graph takes the arguments and the cotangents of floating-point results, and
@@ -60,37 +61,31 @@ fn on_tape<X: Backend, B: Backend, T: Tree<B>, O: Tree<B>>(
     f: impl Fn(T) -> O,
 ) -> Raw {
     let recording = Recording::nested(around);
-    let input = |spec: &Spec| recording.input("argument".into(), spec.clone());
+    let input = |spec: &Spec| recording.input("argument", spec.clone());
     let inputs: Vec<_> = leaves.iter().filter(|leaf| leaf.present).map(|leaf| input(&leaf.spec)).collect();
     let floats = inputs.iter().filter(|x| matches!(x, AnyTensor::Float(_)));
     let floats: Vec<AnyArray<X>> = floats.map(|x| AnyArray::present(from_traced(x.clone()))).collect();
     let run = |floats: Vec<AnyArray<Autodiff<X>>>| -> Vec<AnyArray<Autodiff<X>>> {
         let mut floats = floats.into_iter().filter_map(AnyArray::into_value);
         let argument = |x: &AnyTensor<Traced>| match x {
-            AnyTensor::Float(_) => same_type::<_, AnyTensor<B>>(floats.next().unwrap_or_else(|| missing())),
+            AnyTensor::Float(_) => of_equal_backend::<_, B>(floats.next().unwrap_or_else(|| missing())),
             x => from_traced(x.clone()),
         };
         let arguments: Vec<_> = inputs.iter().map(argument).collect();
         let results = arrays_of(&f(filled(args.clone(), leaves, arguments)));
         let results = results.into_iter().filter(|y| matches!(y, AnyTensor::Float(_)));
-        results.map(|y| AnyArray::present(same_type(y))).collect()
+        results.map(|y| AnyArray::present(of_equal_backend(y))).collect()
     };
     let (results, pullback) = vjp::<X, _, _, _>(&floats, run);
     let spec = |leaf: &AnyArray<X>| Spec { shape: leaf.shape().to_vec().into(), dtype: leaf.dtype() };
     let grads = results.iter().map(|leaf| AnyArray::present(from_traced(input(&spec(leaf))))).collect();
     let grads = pullback(grads).into_iter().filter_map(AnyArray::into_value);
-    let outputs = grads.map(|grad| ("gradient".to_owned(), tensor_of(to_traced::<X>(grad).0))).collect();
-    let (graph, captured) = recording.finish_nested(outputs);
-    pruned(graph, captured.into_iter().map(any).collect())
+    recording.finish_nested(outputs_at("gradient", grads.map(|grad| to_traced::<X>(grad).0)))
 }
 
-/// Converts between two types that are equal at run time, which the compiler cannot prove.
-fn same_type<T: 'static, U: 'static>(value: T) -> U {
-    let value: Box<dyn Any> = Box::new(value);
-    match value.downcast::<U>() {
-        Ok(value) => *value,
-        Err(_) => unreachable!("the types were compared"),
-    }
+/// Converts a tensor between two backends that are equal at run time.
+fn of_equal_backend<B: Backend, C: Backend>(x: AnyTensor<B>) -> AnyTensor<C> {
+    same_type(x).unwrap_or_else(|_| unreachable!("the backends were compared"))
 }
 
 /// Returns true for each argument that is floating-point.
@@ -115,7 +110,7 @@ pub(super) fn of_body(raw: SubGraph, captured: usize, kept: &[bool], xs: usize, 
     let in_order = |keep: bool| (0..carries).filter(move |i| kept[*i] == keep);
     let (constants, changing): (Vec<_>, Vec<_>) = (in_order(true).collect(), in_order(false).collect());
     let recording = Recording::start(raw.types);
-    let input = |spec: &Spec| recording.input("argument".into(), spec.clone());
+    let input = |spec: &Spec| recording.input("argument", spec.clone());
     let captured: Vec<_> = of_captured.iter().map(input).collect();
     let mut carry: Vec<Option<AnyTensor<Traced>>> = vec![None; carries];
     constants.iter().chain(&changing).for_each(|i| carry[*i] = Some(input(&specs[*i])));
@@ -136,8 +131,7 @@ pub(super) fn of_body(raw: SubGraph, captured: usize, kept: &[bool], xs: usize, 
     let order = constants.iter().chain(&changing).copied().chain(carries..carries + xs);
     let order: Vec<_> = order.collect();
     let wanted = order.iter().filter(|i| is_float(&specs[**i])).map(|i| results[position(*i)].clone());
-    let outputs = wanted.map(|x| ("gradient".to_owned(), x)).collect();
-    let Ok(graph) = recording.finish(outputs) else { unreachable!("gradients are computed from the arguments") };
+    let graph = recording.finish(outputs_at("gradient", wanted));
     let of = of_captured.iter().map(|_| false).chain(order.iter().map(|i| is_float(&specs[*i]))).collect();
     Gradients { graphs: vec![SubGraph::new(graph)], of }
 }

@@ -2,44 +2,38 @@
 
 use grove_backend::{AnyTensor, Backend, ops::Spec};
 
-use super::{apply, passes::with_unused_input};
+use super::{
+    apply,
+    flagged::{self, Flagged},
+    passes::with_unused_input,
+};
 use crate::{
     Traced,
     jvp::{Dual, run},
     sub_graph::{HigherOrder, SubGraph, is_float},
-    traced::Recording,
+    traced::{Recording, outputs_at},
 };
 
-/// A graph of primals and tangents. It takes the arguments and the tangents of those that have one, and returns the results and
-/// the tangents of those results for which `tangents` is true.
-struct Tangents {
-    graph: SubGraph,
-    tangents: Vec<bool>,
-}
-
-/// Differentiates a graph whose arguments have tangents if `given` is true. A result has a tangent if it depends on one of
-/// these tangents, or if `forced` is true.
-fn tangents(graph: &SubGraph, given: &[bool], forced: &[bool]) -> Tangents {
+/// Differentiates a graph whose arguments have tangents if `given` is true. The new graph takes the arguments and these
+/// tangents, and returns the results and their tangents. A result has a tangent if it depends on a tangent, or if `forced` is
+/// true.
+fn tangents(graph: &SubGraph, given: &[bool], forced: &[bool]) -> Flagged {
     let recording = Recording::start(graph.types);
     let specs = graph.input_specs();
-    let primals: Vec<_> = specs.iter().map(|spec| recording.input("primal".into(), spec.clone())).collect();
-    let tangent = |(spec, given): (&Spec, &bool)| given.then(|| recording.input("tangent".into(), spec.clone()));
+    let primals: Vec<_> = specs.iter().map(|spec| recording.input("primal", spec.clone())).collect();
+    let tangent = |(spec, given): (&Spec, &bool)| given.then(|| recording.input("tangent", spec.clone()));
     let of_inputs: Vec<Option<AnyTensor<Traced>>> = specs.iter().zip(given).map(tangent).collect();
     let duals = primals.into_iter().zip(of_inputs).map(|(primal, tangent)| Dual { primal, tangent }).collect();
     let results = run::<Traced>(graph.program(), duals, &recording.device());
-    let mut outputs: Vec<_> = results.iter().map(|dual| ("primal".to_owned(), dual.primal.clone())).collect();
-    let mut of_outputs = Vec::with_capacity(results.len());
-    for (dual, forced) in results.into_iter().zip(forced) {
-        let has = matches!(dual.primal, AnyTensor::Float(_)) && (*forced || dual.tangent.is_some());
-        of_outputs.push(has);
-        if has {
-            outputs.extend(dual.into_tangent().map(|tangent| ("tangent".to_owned(), tangent)));
-        }
-    }
-    match recording.finish(outputs) {
-        Ok(graph) => Tangents { graph: SubGraph::new(graph), tangents: of_outputs },
-        Err(_) => unreachable!("tangents are computed from the arguments"),
-    }
+    let has = |(dual, forced): (&Dual<Traced>, &bool)| {
+        matches!(dual.primal, AnyTensor::Float(_)) && (*forced || dual.tangent.is_some())
+    };
+    let flags: Vec<bool> = results.iter().zip(forced).map(has).collect();
+    let primals: Vec<_> = results.iter().map(|dual| dual.primal.clone()).collect();
+    let of_results = results.into_iter().zip(&flags).filter(|(_, has)| **has);
+    let of_results = of_results.filter_map(|(dual, _)| dual.into_tangent());
+    let graph = recording.finish(outputs_at("primal", primals).chain(outputs_at("tangent", of_results)));
+    Flagged { graph: SubGraph::new(graph), flags }
 }
 
 /// Computes primals and tangents of the results of an operation. If `apart` is true, the primals are computed without the
@@ -113,31 +107,15 @@ fn flat<B: Backend>(inputs: Vec<Dual<B>>, flags: &[bool]) -> Vec<AnyTensor<B>> {
 type WithTangents<B> = (HigherOrder, Vec<AnyTensor<B>>, Vec<bool>);
 
 fn cond<B: Backend>(branches: &[SubGraph], mut inputs: Vec<Dual<B>>, given: &[bool]) -> WithTangents<B> {
-    let none = vec![false; branches[0].outputs.len()];
-    let either = |flags: Vec<bool>, branch: &SubGraph| {
-        let of_branch = tangents(branch, given, &none).tangents;
-        flags.into_iter().zip(of_branch).map(|(a, b)| a || b).collect()
-    };
-    let flags: Vec<bool> = branches.iter().fold(none.clone(), either);
-    let branches = branches.iter().map(|branch| tangents(branch, given, &flags).graph).collect();
+    let (branches, flags) = flagged::branches(branches, |branch, forced| tangents(branch, given, forced));
     let operands = inputs.split_off(1);
     let index = inputs.into_iter().map(|dual| dual.primal);
     (HigherOrder::Cond { branches }, index.chain(flat(operands, given)).collect(), flags)
 }
 
-/// Differentiates the body of a loop. A carry has a tangent if its initial value has one or a step produces one. Also returns,
-/// for each argument, true if it has a tangent.
-fn looped(body: &SubGraph, consts: usize, carries: usize, given: &[bool]) -> (Tangents, Vec<bool>) {
-    let mut given = given.to_vec();
-    loop {
-        let mut forced = vec![false; body.outputs.len()];
-        forced[..carries].copy_from_slice(&given[consts..consts + carries]);
-        let step = tangents(body, &given, &forced);
-        if step.tangents[..carries] == given[consts..consts + carries] {
-            return (step, given);
-        }
-        given[consts..consts + carries].copy_from_slice(&step.tangents[..carries]);
-    }
+/// Differentiates the body of a loop. Also returns, for each argument, true if it has a tangent.
+fn looped(body: &SubGraph, consts: usize, carries: usize, given: &[bool]) -> (Flagged, Vec<bool>) {
+    flagged::looped(body, consts, carries, given.to_vec(), |given, forced| tangents(body, given, forced))
 }
 
 fn scan<B: Backend>(op: &HigherOrder, inputs: Vec<Dual<B>>, given: &[bool]) -> WithTangents<B> {
@@ -147,7 +125,7 @@ fn scan<B: Backend>(op: &HigherOrder, inputs: Vec<Dual<B>>, given: &[bool]) -> W
     let parts = [0..consts, consts..consts + carries, consts + carries..given.len()];
     let mut graph = (*step.graph).clone();
     graph.inputs = interleaved(&graph.inputs, &given, &parts);
-    graph.outputs = interleaved(&graph.outputs, &step.tangents, &[0..carries, carries..step.tangents.len()]);
+    graph.outputs = interleaved(&graph.outputs, &step.flags, &[0..carries, carries..step.flags.len()]);
     let count = |range: &std::ops::Range<usize>| range.len() + given[range.clone()].iter().filter(|has| **has).count();
     let op = HigherOrder::Scan {
         body: SubGraph::new(graph),
@@ -156,7 +134,7 @@ fn scan<B: Backend>(op: &HigherOrder, inputs: Vec<Dual<B>>, given: &[bool]) -> W
         consts: count(&parts[0]),
         carries: count(&parts[1]),
     };
-    (op, interleaved(&flat(inputs, &given), &given, &parts), step.tangents)
+    (op, interleaved(&flat(inputs, &given), &given, &parts), step.flags)
 }
 
 fn while_loop<B: Backend>(op: &HigherOrder, inputs: Vec<Dual<B>>, given: &[bool]) -> WithTangents<B> {
@@ -178,7 +156,7 @@ fn while_loop<B: Backend>(op: &HigherOrder, inputs: Vec<Dual<B>>, given: &[bool]
         body: SubGraph::new(graph),
         consts: consts + tangents_of_consts,
     };
-    (op, interleaved(&flat(inputs, &given), &given, &parts), step.tangents)
+    (op, interleaved(&flat(inputs, &given), &given, &parts), step.flags)
 }
 
 /// Sorts primals followed by tangents into parts: the primals of each part are followed by their tangents.

@@ -7,6 +7,7 @@
 //! | `function` | running, recording and differentiating operations on any backend |
 //! | `gradient` | gradients of user functions, as sub-graphs |
 //! | `vjp`, `jvp`, `vmap` | transformation rules |
+//! | `flagged` | tangents and batch axes of branches and loops |
 //! | `passes`, `print`, `cost`, `check` | sub-graphs in graph passes, their text, their cost, and checks of loaded files |
 
 mod associative;
@@ -15,6 +16,7 @@ mod checkpoint;
 mod cond;
 mod cost;
 mod debug_print;
+mod flagged;
 mod fori_loop;
 mod function;
 mod gradient;
@@ -41,7 +43,6 @@ pub(crate) use function::step_by_step;
 pub(crate) use function::{apply, from_traced, is_traced, to_traced};
 pub(crate) use jvp::duals;
 pub use layers::scan_layers;
-pub(crate) use nested::pruned;
 pub(crate) use passes::prune;
 pub use scan::{scan, scan_with};
 pub use stop_gradient::stop_gradient;

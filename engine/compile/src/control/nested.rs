@@ -8,18 +8,17 @@ use grove_tree::{
     key::traced::{put_keys, take_keys},
     map, structure,
 };
-use std::collections::HashSet;
 
 use super::{from_traced, to_traced};
 use crate::{
     Graph, Traced,
-    graph::{Var, as_key},
+    graph::as_key,
     sub_graph::SubGraph,
-    traced::{Recording, TraceDevice, any, is_of_trace},
+    traced::{Recording, TraceDevice, is_of_trace},
 };
 
 /// A function that was traced inside another trace.
-pub(super) struct Traceable<O> {
+pub(super) struct TracedFunction<O> {
     graph: Graph,
     /// Tensors of the enclosing trace, for which the last inputs of the graph stand.
     captured: Vec<AnyTensor<Traced>>,
@@ -134,7 +133,7 @@ pub(super) fn traced<B: Backend, T: Tree<B>, O: Tree<B>>(
     args: T,
     leaves: &[Leaf],
     f: impl FnOnce(T) -> O,
-) -> Traceable<O> {
+) -> TracedFunction<O> {
     let recording = Recording::nested(around);
     let arguments: Vec<_> = leaves
         .iter()
@@ -145,15 +144,14 @@ pub(super) fn traced<B: Backend, T: Tree<B>, O: Tree<B>>(
     let leaves = leaves_of(&result);
     let mut tracked = false;
     let output = |(leaf, x): (&Leaf, _)| {
-        let (AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x), flows) = to_traced(x);
+        let (x, flows) = to_traced(x);
         tracked |= flows;
         (leaf.path.clone(), x)
     };
-    let outputs = leaves.iter().filter(|leaf| leaf.present).zip(arrays_of(&result)).map(output).collect();
+    let outputs: Vec<_> = leaves.iter().filter(|leaf| leaf.present).zip(arrays_of(&result)).map(output).collect();
     let (shell, _) = take_keys(|| map(result, AnyArray::into_absent));
     let (graph, captured) = recording.finish_nested(outputs);
-    let captured = captured.into_iter().map(any).collect();
-    Traceable { graph, captured, shell, leaves, tracked }.pruned()
+    TracedFunction { graph, captured, shell, leaves, tracked }
 }
 
 /// Runs a function that traces other functions inside a trace. Also returns the arrays of the enclosing trace that they
@@ -179,40 +177,8 @@ pub(super) fn with_captured<B: Backend, T, O: Tree<B>>(
     }
 }
 
-impl<O> Traceable<O> {
-    /// Removes captured tensors that no result depends on.
-    fn pruned(mut self) -> Self {
-        (self.graph, self.captured) = pruned(self.graph, self.captured);
-        self
-    }
-}
-
-/// Removes captured tensors that no result depends on from a graph and from the list of captured tensors.
-pub(crate) fn pruned(mut graph: Graph, mut captured: Vec<AnyTensor<Traced>>) -> (Graph, Vec<AnyTensor<Traced>>) {
-    let used = graph.equations.iter().flat_map(|equation| equation.inputs.iter().flatten());
-    let used: HashSet<Var> = used.chain(graph.outputs.iter().map(|(_, var)| var)).copied().collect();
-    let arguments = graph.inputs.len() - captured.len();
-    let keep: Vec<_> = graph.inputs[arguments..].iter().map(|(_, var)| used.contains(var)).collect();
-    let mut of_inputs = std::iter::repeat_n(true, arguments).chain(keep.iter().copied());
-    graph.inputs.retain(|_| of_inputs.next().unwrap_or(true));
-    let mut of_captured = keep.into_iter();
-    captured.retain(|_| of_captured.next().unwrap_or(true));
-    (graph, captured)
-}
-
 /// Makes several graphs with the same arguments take the union of their captured tensors after their arguments. Returns the
 /// graphs and the union.
-pub(super) fn together<const N: usize>(
-    functions: [(Graph, Vec<AnyTensor<Traced>>); N],
-) -> ([Graph; N], Vec<AnyTensor<Traced>>) {
-    let (graphs, captured) = unified(functions.into_iter().collect());
-    match graphs.try_into() {
-        Ok(graphs) => (graphs, captured),
-        Err(_) => unreachable!("there is a graph for each function"),
-    }
-}
-
-/// Like [`together`], for any number of graphs.
 pub(super) fn unified(functions: Vec<(Graph, Vec<AnyTensor<Traced>>)>) -> (Vec<Graph>, Vec<AnyTensor<Traced>>) {
     let mut all: Vec<AnyTensor<Traced>> = Vec::new();
     for x in functions.iter().flat_map(|(_, captured)| captured) {
@@ -236,10 +202,10 @@ pub(super) fn unified(functions: Vec<(Graph, Vec<AnyTensor<Traced>>)>) -> (Vec<G
 }
 
 fn id(x: &AnyTensor<Traced>) -> burn_ir::TensorId {
-    crate::traced::var_of(x.clone())
+    crate::traced::id_of(x.clone())
 }
 
-impl<O> Traceable<O> {
+impl<O> TracedFunction<O> {
     /// Returns the graph and its captured tensors.
     pub(super) fn into_parts(self) -> (Graph, Vec<AnyTensor<Traced>>) {
         (self.graph, self.captured)

@@ -19,7 +19,7 @@ use crate::{
     primitive::Binary,
     sub_graph::{HigherOrder, LazyGraph, SubGraph, is_float, stacked},
     target::{Target, missing},
-    traced::Recording,
+    traced::{Recording, outputs_at},
 };
 
 /// Derivative of an operation.
@@ -172,7 +172,7 @@ fn at<B: Backend>(positions: &[usize], values: Vec<AnyTensor<B>>) -> Vec<Option<
 fn differentiated(graph: &SubGraph, wanted: &[bool]) -> SubGraph {
     let recording = Recording::start(graph.types);
     let inputs = graph.input_specs();
-    let inputs: Vec<_> = inputs.into_iter().map(|spec| recording.input("argument".into(), spec)).collect();
+    let inputs: Vec<_> = inputs.into_iter().map(|spec| recording.input("argument", spec)).collect();
     let is_leaf = |i: usize| wanted[i] && matches!(inputs[i], AnyTensor::Float(_));
     let leaf = |i: usize| AnyArray::present(inputs[i].clone());
     let leaves: Vec<AnyArray<Traced>> = (0..inputs.len()).filter(|i| is_leaf(*i)).map(leaf).collect();
@@ -189,13 +189,9 @@ fn differentiated(graph: &SubGraph, wanted: &[bool]) -> SubGraph {
     };
     let (_, pullback) = vjp::<Traced, _, _, _>(&leaves, run);
     let of_results = graph.output_specs().into_iter().filter(is_float);
-    let grads = of_results.map(|spec| AnyArray::present(recording.input("gradient".into(), spec))).collect();
+    let grads = of_results.map(|spec| AnyArray::present(recording.input("gradient", spec))).collect();
     let grads = pullback(grads).into_iter().filter_map(AnyArray::into_value);
-    let outputs = grads.map(|grad| ("gradient".to_owned(), grad)).collect();
-    match recording.finish(outputs) {
-        Ok(graph) => SubGraph::new(graph),
-        Err(_) => unreachable!("gradients are computed from the arguments"),
-    }
+    SubGraph::new(recording.finish(outputs_at("gradient", grads)))
 }
 
 /// Adds the carry before each step to the results of the body of a scan.
@@ -219,7 +215,7 @@ fn scan_pullback(op: &HigherOrder, body: &SubGraph, flags: &[bool], gradient: &S
 
     let recording = Recording::start(body.types);
     let inputs = |specs: &mut dyn Iterator<Item = Spec>| -> Vec<AnyTensor<Traced>> {
-        specs.map(|spec| recording.input("argument".into(), spec)).collect()
+        specs.map(|spec| recording.input("argument", spec)).collect()
     };
     let each = |positions: &[usize]| positions.iter().map(|i| specs[*i].clone()).collect::<Vec<_>>();
     let constants = inputs(&mut specs[..consts].iter().cloned());
@@ -235,8 +231,7 @@ fn scan_pullback(op: &HigherOrder, body: &SubGraph, flags: &[bool], gradient: &S
     let target = Target::<Traced>::new(&device);
     let add = |(sum, grad)| apply_one(&Primitive::Binary(Binary::Add), [sum, grad], &target);
     let sums = sums.into_iter().zip(of_constants).map(add);
-    let outputs = carry.into_iter().chain(sums).chain(results).map(|x| ("gradient".to_owned(), x)).collect();
-    let Ok(graph) = recording.finish(outputs) else { unreachable!("gradients are computed from the arguments") };
+    let graph = recording.finish(outputs_at("gradient", carry.into_iter().chain(sums).chain(results)));
     let op = HigherOrder::Scan {
         body: SubGraph::new(graph),
         length: *length,

@@ -4,50 +4,45 @@ use burn::tensor::DType;
 use burn_ir::ScalarIr;
 use grove_backend::{AnyTensor, Backend, ops::Spec};
 
-use super::{apply, stopped};
+use super::{
+    apply,
+    flagged::{self, Flagged},
+    stopped,
+};
 use crate::{
     Primitive, Traced,
     eval::apply_one,
     primitive::{Binary, Reduction, Unary},
     sub_graph::{HigherOrder, SubGraph, is_float},
     target::{Target, missing},
-    traced::Recording,
+    traced::{Recording, outputs_at},
     vmap::{Batched, expanded, move_axis, run_batched},
 };
 
-/// A graph for a batch of examples, and for each result true if it has the batch axis (its first axis).
-struct BatchedGraph {
-    graph: SubGraph,
-    batched: Vec<bool>,
-}
-
-/// Batches a graph. Arguments have the batch axis if `given` is true. `finish` may replace the results.
+/// Batches a graph. The batch axis is the first one. Arguments have it if `given` is true. `finish` may replace the results.
 fn record(
     graph: &SubGraph,
     given: &[bool],
     examples: usize,
     finish: impl FnOnce(Vec<Batched<Traced>>, &[Batched<Traced>], &Target<'_, Traced>) -> Vec<Batched<Traced>>,
-) -> BatchedGraph {
+) -> Flagged {
     let recording = Recording::start(graph.types);
     let input = |(spec, batched): (Spec, &bool)| {
         let shape = if *batched { [&[examples], &spec.shape[..]].concat().into() } else { spec.shape };
-        let tensor = recording.input("argument".into(), Spec { shape, dtype: spec.dtype });
+        let tensor = recording.input("argument", Spec { shape, dtype: spec.dtype });
         Batched { tensor, batched: *batched }
     };
     let arguments: Vec<_> = graph.input_specs().into_iter().zip(given).map(input).collect();
     let device = recording.device();
     let results = run_batched::<Traced>(graph.program(), arguments.clone(), examples, &device);
     let results = finish(results, &arguments, &Target::new(&device));
-    let batched = results.iter().map(|x| x.batched).collect();
-    let outputs = results.into_iter().map(|x| ("result".to_owned(), x.tensor)).collect();
-    match recording.finish(outputs) {
-        Ok(graph) => BatchedGraph { graph: SubGraph::new(graph), batched },
-        Err(_) => unreachable!("results are computed from the arguments"),
-    }
+    let flags = results.iter().map(|x| x.batched).collect();
+    let graph = recording.finish(outputs_at("result", tensors(results)));
+    Flagged { graph: SubGraph::new(graph), flags }
 }
 
 /// Like [`record`], but a result always has the batch axis if `forced` is true.
-fn batched(graph: &SubGraph, given: &[bool], forced: &[bool], examples: usize) -> BatchedGraph {
+fn batched(graph: &SubGraph, given: &[bool], forced: &[bool], examples: usize) -> Flagged {
     record(graph, given, examples, |results, _, target| {
         let result = |(x, forced): (Batched<Traced>, &bool)| if *forced { all(x, examples, target) } else { x };
         results.into_iter().zip(forced).map(result).collect()
@@ -86,12 +81,8 @@ pub(crate) fn higher_order<B: Backend>(
             return every_branch(branches, inputs, examples, target).into_iter().map(Some).collect();
         }
         HigherOrder::Cond { branches } => {
-            let mut flags = vec![false; branches[0].outputs.len()];
-            for branch in branches {
-                let of_branch = batched(branch, &given[1..], &flags, examples).batched;
-                flags.iter_mut().zip(of_branch).for_each(|(flag, of_branch)| *flag |= of_branch);
-            }
-            let branches = branches.iter().map(|branch| batched(branch, &given[1..], &flags, examples).graph).collect();
+            let derive = |branch: &SubGraph, forced: &[bool]| batched(branch, &given[1..], forced, examples);
+            let (branches, flags) = flagged::branches(branches, derive);
             (HigherOrder::Cond { branches }, tensors(inputs), flags)
         }
         HigherOrder::While { cond, body, consts } => while_loop(cond, body, *consts, inputs, examples, target),
@@ -106,7 +97,7 @@ pub(crate) fn higher_order<B: Backend>(
             };
             let inputs = inputs.into_iter().enumerate().map(input).collect();
             let op = HigherOrder::Scan { body: step.graph, length: *length, reverse: *reverse, consts, carries };
-            let results = apply(&op, inputs, target.device).into_iter().zip(step.batched).enumerate();
+            let results = apply(&op, inputs, target.device).into_iter().zip(step.flags).enumerate();
             let result = |(i, (tensor, batched)): (usize, (AnyTensor<B>, bool))| {
                 let tensor = if batched && i >= carries { move_axis(tensor, 1, 0) } else { tensor };
                 Some(Batched { tensor, batched })
@@ -134,7 +125,7 @@ pub(crate) fn higher_order<B: Backend>(
             forced[..outputs].fill(true);
             let forward = batched(forward, &given, &forced, examples);
             let grads = function.output_specs().iter().filter(|spec| is_float(spec)).count();
-            let of_backward = [&forward.batched[outputs..], &vec![true; grads]].concat();
+            let of_backward = [&forward.flags[outputs..], &vec![true; grads]].concat();
             let of_inputs: Vec<_> =
                 function.input_specs().iter().zip(&given).filter(|(spec, _)| is_float(spec)).map(|(_, x)| *x).collect();
             let backward = backward.map(move |backward| {
@@ -218,24 +209,9 @@ fn every_branch<B: Backend>(
     selected.map(|tensor| Batched { tensor, batched: true }).collect()
 }
 
-/// Batches the body of a loop. A carry has the batch axis if its initial value has it or a step adds it. Also returns, for each
-/// argument, true if it has the batch axis.
-fn looped(
-    body: &SubGraph,
-    consts: usize,
-    mut given: Vec<bool>,
-    carries: usize,
-    examples: usize,
-) -> (BatchedGraph, Vec<bool>) {
-    loop {
-        let mut forced = vec![false; body.outputs.len()];
-        forced[..carries].copy_from_slice(&given[consts..consts + carries]);
-        let step = batched(body, &given, &forced, examples);
-        if step.batched[..carries] == given[consts..consts + carries] {
-            return (step, given);
-        }
-        given[consts..consts + carries].copy_from_slice(&step.batched[..carries]);
-    }
+/// Batches the body of a loop. Also returns, for each argument, true if it has the batch axis.
+fn looped(body: &SubGraph, consts: usize, given: Vec<bool>, carries: usize, examples: usize) -> (Flagged, Vec<bool>) {
+    flagged::looped(body, consts, carries, given, |given, forced| batched(body, given, forced, examples))
 }
 
 fn while_loop<B: Backend>(
@@ -250,7 +226,7 @@ fn while_loop<B: Backend>(
     let carries = given.len() - consts;
     let (mut step, mut given) = looped(body, consts, given, carries, examples);
     let mut condition = batched(cond, &given, &[false], examples);
-    if condition.batched[0] {
+    if condition.flags[0] {
         // The loop runs until the condition is false for every example. The carry of a finished example stays unchanged.
         given[consts..].fill(true);
         let going = batched(cond, &given, &[true], examples).graph;
@@ -273,5 +249,5 @@ fn while_loop<B: Backend>(
     }
     let input = |(x, given): (Batched<B>, &bool)| if *given { expanded(x, examples, target) } else { x.tensor };
     let inputs = inputs.into_iter().zip(&given).map(input).collect();
-    (HigherOrder::While { cond: condition.graph, body: step.graph, consts }, inputs, step.batched)
+    (HigherOrder::While { cond: condition.graph, body: step.graph, consts }, inputs, step.flags)
 }

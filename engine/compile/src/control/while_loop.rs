@@ -9,7 +9,7 @@ use super::{
     function::holds,
     is_traced,
     nested::{
-        Side, arrays_of, check_same, filled, leaves_of, structure_of, together, trace_of, traced, with_last_first,
+        Side, arrays_of, check_same, filled, leaves_of, structure_of, trace_of, traced, unified, with_last_first,
     },
 };
 use crate::sub_graph::HigherOrder;
@@ -85,7 +85,8 @@ pub fn while_loop<B: Backend, T: Tree<B>>(
          captures, because the number of its steps is unknown: use `scan`, or `detach` the array"
     );
     let shell = body.shell.clone();
-    let ([cond, body], captured) = together([cond.into_parts(), body.into_parts()]);
+    let (graphs, captured) = unified(vec![cond.into_parts(), body.into_parts()]);
+    let Ok([cond, body]) = <[_; 2]>::try_from(graphs) else { unreachable!("there is a graph for each function") };
     let consts = captured.len();
     let op = HigherOrder::While { cond: with_last_first(cond, consts), body: with_last_first(body, consts), consts };
     let captured = captured.into_iter().map(from_traced);

@@ -12,16 +12,14 @@ use std::{
 };
 
 use super::{
-    along_tape, name_of,
+    along_tape, graph, name_of,
     shell::{Arrays, Shell, arrays},
 };
 use crate::{
-    Graph, Traced,
+    Traced,
     control::{from_traced, to_traced},
     primitive::{HigherOrder, LazyGraph, SubGraph},
     trace::types_of,
-    traced::Recording,
-    types::Types,
 };
 
 /// A function of a tree with a custom forward-mode rule: `jax.custom_jvp`.
@@ -134,13 +132,12 @@ impl<F: CustomJvp> Rule<F> {
     /// Records the function as an operation of a trace.
     fn traced(&self, inputs: Arrays<Traced>) -> Arrays<Traced> {
         let types = types_of(inputs.iter().flatten());
-        let all_leaves = vec![true; self.args.leaves.len()];
-        let function = graph::<F>(types, |recording| self.call(self.args.arguments(recording, &all_leaves)));
+        let function = graph::<F>(types, "result", |recording| self.call(self.args.arguments(recording)));
         let rule = self.clone();
         let jvp = LazyGraph::new(move || {
-            graph::<F>(types, |recording| {
-                let primals = rule.args.arguments(recording, &vec![true; rule.args.leaves.len()]);
-                let tangents = rule.args.arguments(recording, &rule.args.floats());
+            graph::<F>(types, "result", |recording| {
+                let primals = rule.args.arguments(recording);
+                let tangents = rule.args.float_arguments(recording);
                 let (outputs, tangents) = rule.push(primals, tangents);
                 outputs.into_iter().chain(tangents).collect()
             })
@@ -149,19 +146,6 @@ impl<F: CustomJvp> Rule<F> {
         let results = op.run::<Traced>(inputs.into_iter().flatten().map(Some).collect()).into_values();
         let Some(output) = self.output.get() else { unreachable!("the function was called") };
         output.at_leaves(results.into_iter().flatten())
-    }
-}
-
-/// Traces a function into a graph.
-fn graph<F>(types: Types, f: impl FnOnce(&Recording) -> Arrays<Traced>) -> Graph {
-    let recording = Recording::start(types);
-    let outputs = f(&recording).into_iter().flatten().map(|x| ("result".to_owned(), x)).collect();
-    match recording.finish(outputs) {
-        Ok(graph) => graph,
-        Err(_) => panic!(
-            "`{}` returns an array of a different trace than its arguments: pass all arrays as arguments",
-            name_of::<F>()
-        ),
     }
 }
 

@@ -2,9 +2,8 @@
 
 use grove_backend::{AnyTensor, Backend, ops::Spec};
 use grove_tree::{AnyArray, Path, Tree};
-use std::any::Any;
 
-use crate::{Traced, traced::Recording, words::named};
+use crate::{Traced, same_type::same_type, sub_graph::is_float, traced::Recording, words::named};
 
 /// A tree without its arrays, from which the same tree can be built on any backend.
 #[derive(Clone)]
@@ -28,7 +27,7 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
             arrays.push(leaf.into_value());
             absent
         });
-        (Self { tree: same_type(tree), leaves }, arrays)
+        (Self { tree: declared(tree), leaves }, arrays)
     }
 
     /// Fills the tree with arrays of a backend. Leaves without an array are absent.
@@ -38,12 +37,7 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
             let absent = || AnyArray::absent(leaf.shape(), leaf.dtype());
             arrays.next().flatten().map_or_else(absent, AnyArray::present)
         });
-        same_type(tree)
-    }
-
-    /// Returns true for each leaf that is present and floating-point.
-    pub(super) fn floats(&self) -> Vec<bool> {
-        self.leaves.iter().map(|(_, spec, present)| *present && spec.dtype.is_float()).collect()
+        declared(tree)
     }
 
     /// Places values at the present leaves.
@@ -52,13 +46,21 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
         self.leaves.iter().map(|(.., present)| if *present { values.next() } else { None }).collect()
     }
 
-    /// Creates inputs of a trace for the present leaves for which `wanted` is true.
-    pub(super) fn arguments(&self, recording: &Recording, wanted: &[bool]) -> Arrays<Traced> {
-        let pairs = self.leaves.iter().zip(wanted);
-        let argument = |((path, spec, present), wanted): (&(String, Spec, bool), &bool)| {
-            (*present && *wanted).then(|| recording.input(path.clone(), spec.clone()))
+    /// Creates inputs of a trace for the present leaves.
+    pub(super) fn arguments(&self, recording: &Recording) -> Arrays<Traced> {
+        self.arguments_where(recording, |_| true)
+    }
+
+    /// Creates inputs of a trace for the present floating-point leaves.
+    pub(super) fn float_arguments(&self, recording: &Recording) -> Arrays<Traced> {
+        self.arguments_where(recording, is_float)
+    }
+
+    fn arguments_where(&self, recording: &Recording, is_wanted: impl Fn(&Spec) -> bool) -> Arrays<Traced> {
+        let argument = |(path, spec, present): &(String, Spec, bool)| {
+            (*present && is_wanted(spec)).then(|| recording.input(path.clone(), spec.clone()))
         };
-        pairs.map(argument).collect()
+        self.leaves.iter().map(argument).collect()
     }
 
     /// Returns an array for each present floating-point leaf: the given array, cast to the leaf's dtype, or zeros. Panics if
@@ -100,16 +102,14 @@ pub(super) fn arrays<B: Backend, T: Tree<B>>(tree: &T) -> Arrays<B> {
     arrays
 }
 
-/// Converts between two types that are equal at run time, which the compiler cannot prove.
-fn same_type<T: 'static, U: 'static>(value: T) -> U {
-    let value: Box<dyn Any> = Box::new(value);
-    match value.downcast::<U>() {
-        Ok(value) => *value,
-        Err(_) => panic!(
+/// Converts a tree to the type that the function declares for the same backend.
+fn declared<T: 'static, U: 'static>(tree: T) -> U {
+    same_type(tree).unwrap_or_else(|_| {
+        panic!(
             "`{}` is a tree that is `{}` on another backend: declare the types of a function with its own derivative \
              for every backend, as in `type Args<B: Backend> = (Array<B, 1>, Model<B>)`",
             std::any::type_name::<U>(),
             std::any::type_name::<T>()
-        ),
-    }
+        )
+    })
 }

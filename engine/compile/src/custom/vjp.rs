@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    name_of,
+    graph, name_of,
     shell::{Arrays, Shell, arrays},
 };
 use crate::{
@@ -20,7 +20,6 @@ use crate::{
     control::{from_traced, to_traced},
     primitive::{HigherOrder, LazyGraph, SubGraph},
     trace::types_of,
-    traced::Recording,
     types::Types,
 };
 
@@ -139,17 +138,13 @@ impl<F: CustomVjp> Rule<F> {
     /// Records the function as an operation of a trace.
     fn traced(&self, inputs: Arrays<Traced>) -> Arrays<Traced> {
         let types = types_of(inputs.iter().flatten());
-        let recording = Recording::start(types);
-        let all_leaves = vec![true; self.args.leaves.len()];
-        let (outputs, saved, backward) = self.call(self.args.arguments(&recording, &all_leaves));
-        let count = outputs.iter().flatten().count();
-        let named = outputs.into_iter().chain(saved).flatten().map(|x| ("result".to_owned(), x));
-        let Ok(forward) = recording.finish(named.collect()) else {
-            panic!(
-                "`{}` returns an array of a different trace than its arguments: pass all arrays as arguments",
-                name_of::<F>()
-            )
-        };
+        let mut called = None;
+        let forward = graph::<F>(types, "result", |recording| {
+            let (outputs, saved, backward) = self.call(self.args.arguments(recording));
+            called = Some((outputs.iter().flatten().count(), backward));
+            outputs.into_iter().chain(saved).collect()
+        });
+        let Some((count, backward)) = called else { unreachable!("the function was called") };
         let mut function = forward.clone();
         function.outputs.truncate(count);
         let op = HigherOrder::CustomVjp {
@@ -178,18 +173,11 @@ impl<F: CustomVjp> Backward<F> {
 
     /// Traces the derivative into a graph of residuals and gradients.
     fn graph(&self, types: Types) -> Graph {
-        let recording = Recording::start(types);
-        let saved = self.residuals.arguments(&recording, &vec![true; self.residuals.leaves.len()]);
-        let grads = self.output.arguments(&recording, &self.output.floats());
-        let grads = self.pull::<Traced>(saved, grads);
-        let outputs = grads.into_iter().flatten().map(|x| ("gradient".to_owned(), x)).collect();
-        match recording.finish(outputs) {
-            Ok(graph) => graph,
-            Err(_) => panic!(
-                "`{}` returns a gradient of a different trace than its arguments: pass all arrays as arguments",
-                name_of::<F>()
-            ),
-        }
+        graph::<F>(types, "gradient", |recording| {
+            let saved = self.residuals.arguments(recording);
+            let grads = self.output.float_arguments(recording);
+            self.pull::<Traced>(saved, grads)
+        })
     }
 }
 

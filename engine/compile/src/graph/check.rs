@@ -214,7 +214,7 @@ fn key_spec() -> Spec {
 fn try_out(equation: &Equation, inputs: &[Option<&Spec>], types: Types) -> Vec<Option<Spec>> {
     let recording = Recording::start(types);
     let device = TraceDevice::default();
-    let tensor = |spec: &Option<&Spec>| spec.map(|spec| recording.input(String::new(), spec.clone()));
+    let tensor = |spec: &Option<&Spec>| spec.map(|spec| recording.input("", spec.clone()));
     let key = key_spec();
     let key = matches!(equation.primitive, Primitive::WithKey(_)).then_some(Some(&key));
     let inputs = key.iter().chain(inputs).map(tensor).collect();

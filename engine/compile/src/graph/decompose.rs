@@ -165,10 +165,7 @@ fn composition(
             operation.compose_vjp(values.into_iter().collect(), grads.into_iter().collect(), wanted).into_values()
         }
     };
-    let named = results.into_iter().enumerate().filter_map(|(i, x)| Some((i.to_string(), x?)));
-    match recording.finish(named.collect()) {
-        // A composition may contain other operations of grove.
-        Ok(graph) => graph.decomposed_except(whole),
-        Err(_) => unreachable!("a composition returns what it computes from its inputs"),
-    }
+    let outputs = results.into_iter().enumerate().filter_map(|(i, x)| Some((i.to_string(), x?)));
+    // A composition may contain other operations of grove.
+    recording.finish(outputs).decomposed_except(whole)
 }

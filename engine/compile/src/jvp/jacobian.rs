@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Traced,
     trace::{argument, arguments_for, captured_on},
-    traced::{Recording, any, tensor_of},
+    traced::Recording,
     tree_arrays::arrays,
     types::Types,
 };
@@ -152,16 +152,15 @@ where
         inputs.push(Some(Spec { shape: leaf.shape().to_vec().into(), dtype: leaf.dtype() }));
         argument(&recording, path, leaf.shape(), leaf.dtype())
     });
-    let (mut vars, mut outputs, mut arguments) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut grads, mut outputs, mut arguments) = (Vec::new(), Vec::new(), Vec::new());
     pullback(cotangent).visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<Traced>| {
         if let Some(x) = leaf.value() {
             outputs.push(Some(Spec { shape: x.shape(), dtype: x.dtype() }));
-            vars.push((path.to_string(), tensor_of(x.clone())));
+            grads.push((path.to_string(), x.clone()));
             arguments.push(path.to_string());
         }
     });
-    let (mut graph, captured) = recording.finish_nested(vars);
-    let captured = captured.into_iter().map(any).collect::<Vec<_>>();
+    let (mut graph, captured) = recording.finish_nested(grads);
     // Captured arrays come before the gradients, because their values are known.
     graph.inputs[values.len()..].rotate_right(captured.len());
     values.extend(captured_on::<B>(&captured));

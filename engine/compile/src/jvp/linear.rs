@@ -14,7 +14,7 @@ use crate::{
     Graph, Traced,
     eval::Program,
     trace::{computed_keys, filled},
-    traced::Recording,
+    traced::{Recording, outputs_at},
     vmap::{self, Batched},
 };
 
@@ -153,17 +153,17 @@ pub(super) fn derivative<B: Backend>(
     values.extend(constants);
     let specs: Vec<_> = values.iter().map(spec_of).collect();
     let floats = specs[..count].iter().map(|spec| spec.dtype.is_float().then(|| spec.clone())).collect::<Vec<_>>();
-    let primals: Vec<_> = specs.into_iter().map(|spec| recording.input("primal".into(), spec)).collect();
-    let tangents = floats.iter().map(|spec| Some(recording.input("tangent".into(), spec.clone()?)));
+    let primals: Vec<_> = specs.into_iter().map(|spec| recording.input("primal", spec)).collect();
+    let tangents = floats.iter().map(|spec| Some(recording.input("tangent", spec.clone()?)));
     let tangents = tangents.chain(std::iter::repeat(None));
     let duals = primals.into_iter().zip(tangents).map(|(primal, tangent)| Dual { primal, tangent }).collect();
     let results = rules::run_apart::<Traced>(program, duals, &Default::default());
-    let mut outputs: Vec<_> = results.iter().map(|dual| ("primal".to_owned(), dual.primal.clone())).collect();
-    let count = outputs.len();
+    let primals: Vec<_> = results.iter().map(|dual| dual.primal.clone()).collect();
+    let count = primals.len();
     let tangents: Vec<_> = results.into_iter().map(Dual::into_tangent).collect();
     let of_results = tangents.iter().map(|x| x.as_ref().map(|x| Spec { shape: x.shape(), dtype: x.dtype() })).collect();
-    outputs.extend(tangents.into_iter().flatten().map(|tangent| ("tangent".to_owned(), tangent)));
-    let Ok(graph) = recording.finish(outputs) else { unreachable!("results are computed from the arguments") };
+    let tangents = outputs_at("tangent", tangents.into_iter().flatten());
+    let graph = recording.finish(outputs_at("primal", primals).chain(tangents));
     linear_part(graph, values, count, floats, of_results, device)
 }
 

@@ -31,7 +31,7 @@ pub use engine::{DeviceArray, Engine, Executable, RunError};
 pub(crate) use lazy::call::{OnLazyDevices, call};
 pub use lazy_device::{array_of, lazy_array, lazy_device};
 pub(crate) use nested::is_of_trace;
-pub(crate) use recording::{Recording, any, tensor_of, var_of};
+pub(crate) use recording::{Recording, any, id_of, outputs_at, tensor_of};
 use sink::Sink;
 
 /// The backend of traced functions. Its tensors have shapes and dtypes but no values.

@@ -2,13 +2,14 @@
 
 use burn_ir::{TensorId, TensorIr, TensorStatus};
 use burn_router::RouterTensor;
-use grove_backend::ops::Spec;
+use grove_backend::{AnyTensor, ops::Spec};
 use grove_tree::Key;
+use std::collections::HashSet;
 
 use super::{
-    TraceClient, TraceDevice,
+    TraceClient, TraceDevice, Traced,
     recorder::Recorder,
-    recording::Recording,
+    recording::{Output, Recording, any, tensor_of},
     sink::Sink,
     traces::{with, with_sink},
 };
@@ -45,12 +46,9 @@ impl Recorder {
 }
 
 impl Recording {
-    /// Finishes the graph of a sub-graph. Returns the graph, whose last arguments stand for captured tensors, and these
-    /// tensors.
-    pub(crate) fn finish_nested(
-        self,
-        outputs: Vec<(String, RouterTensor<TraceClient>)>,
-    ) -> (Graph, Vec<RouterTensor<TraceClient>>) {
+    /// Finishes the graph of a sub-graph. Returns the graph, whose last arguments stand for captured tensors, and those of these
+    /// tensors that the graph uses.
+    pub(crate) fn finish_nested(self, outputs: impl IntoIterator<Item = Output>) -> (Graph, Vec<AnyTensor<Traced>>) {
         match self.finish_within(outputs, Vec::new()) {
             Ok(finished) => finished,
             Err(_) => unreachable!("the outputs are variables of this trace, or of one around it"),
@@ -61,13 +59,14 @@ impl Recording {
     /// returns its path as the error.
     pub(crate) fn finish_within(
         self,
-        outputs: Vec<(String, RouterTensor<TraceClient>)>,
+        outputs: impl IntoIterator<Item = Output>,
         keys: Vec<(String, Key)>,
-    ) -> Result<(Graph, Vec<RouterTensor<TraceClient>>), String> {
+    ) -> Result<(Graph, Vec<AnyTensor<Traced>>), String> {
         let (device, parent) = (self.device, self.parent);
+        // Before the recorder is locked, because the iterator may record operations.
+        let outputs: Vec<_> = outputs.into_iter().map(|(path, x)| (path, tensor_of(x).into_ir())).collect();
         let (outputs, captured) = with(device.index, |recorder| {
-            let place = |(path, x): (String, RouterTensor<TraceClient>)| {
-                let x = x.into_ir();
+            let place = |(path, x): (String, TensorIr)| {
                 if !recorder.knows(&x) {
                     return Err(path);
                 }
@@ -91,12 +90,25 @@ impl Recording {
             if borrows {
                 borrowed.push(tensor.clone());
             }
-            tensor
+            any(tensor)
         };
         let captured = captured.into_iter().map(tensor).collect();
         if !borrowed.is_empty() {
             with_sink(device.index, |sink| sink.borrowed().append(&mut borrowed));
         }
-        Ok((graph, captured))
+        Ok(pruned(graph, captured))
     }
+}
+
+/// Removes captured tensors that no result depends on from the arguments of a graph and from the list of captured tensors.
+fn pruned(mut graph: Graph, mut captured: Vec<AnyTensor<Traced>>) -> (Graph, Vec<AnyTensor<Traced>>) {
+    let used = graph.equations.iter().flat_map(|equation| equation.inputs.iter().flatten());
+    let used: HashSet<Var> = used.chain(graph.outputs.iter().map(|(_, var)| var)).copied().collect();
+    let arguments = graph.inputs.len() - captured.len();
+    let keep: Vec<_> = graph.inputs[arguments..].iter().map(|(_, var)| used.contains(var)).collect();
+    let mut of_inputs = std::iter::repeat_n(true, arguments).chain(keep.iter().copied());
+    graph.inputs.retain(|_| of_inputs.next().unwrap_or(true));
+    let mut of_captured = keep.into_iter();
+    captured.retain(|_| of_captured.next().unwrap_or(true));
+    (graph, captured)
 }

@@ -81,11 +81,11 @@ impl Recording {
     }
 
     /// Adds an argument.
-    pub(crate) fn input(&self, path: String, spec: Spec) -> AnyTensor<Traced> {
+    pub(crate) fn input(&self, path: impl Into<String>, spec: Spec) -> AnyTensor<Traced> {
         let Spec { shape, dtype } = spec.clone();
         let id = with(self.device.index, |recorder| {
             let var = recorder.add(spec);
-            recorder.inputs.push((path, var));
+            recorder.inputs.push((path.into(), var));
             recorder.id(var.index())
         });
         any(RouterTensor::new(id, shape, dtype, TraceClient::of(self.device)))
@@ -108,12 +108,21 @@ impl Recording {
         Key::from_data::<Traced>(Tensor::from_primitive(tensor_of(words)))
     }
 
-    /// Finishes the graph. If an output does not belong to this trace, returns its path as the error.
-    pub(crate) fn finish(self, outputs: Vec<(String, AnyTensor<Traced>)>) -> Result<Graph, String> {
-        self.finish_with_keys(outputs.into_iter().map(|(path, x)| (path, var_of(x))).collect(), Vec::new())
+    /// Finishes the graph of outputs that are computed from the arguments.
+    pub(crate) fn finish(self, outputs: impl IntoIterator<Item = Output>) -> Graph {
+        match self.try_finish(outputs) {
+            Ok(graph) => graph,
+            Err(path) => unreachable!("`{path}` is computed from the arguments"),
+        }
     }
 
-    /// Like [`finish`](Self::finish), with keys among the results.
+    /// Like [`finish`](Self::finish), for the outputs of a user's function. If an output does not belong to this trace, returns
+    /// its path as the error.
+    pub(crate) fn try_finish(self, outputs: impl IntoIterator<Item = Output>) -> Result<Graph, String> {
+        self.finish_with_keys(outputs.into_iter().map(|(path, x)| (path, id_of(x))).collect(), Vec::new())
+    }
+
+    /// Like [`try_finish`](Self::try_finish), with keys among the results.
     pub(super) fn finish_with_keys(
         self,
         outputs: Vec<(String, TensorId)>,
@@ -156,6 +165,17 @@ impl Drop for Recording {
     }
 }
 
+/// An output of a graph, with its path.
+pub(crate) type Output = (String, AnyTensor<Traced>);
+
+/// Gives outputs of a graph the same path.
+pub(crate) fn outputs_at(
+    path: &str,
+    outputs: impl IntoIterator<Item = AnyTensor<Traced>>,
+) -> impl Iterator<Item = Output> {
+    outputs.into_iter().map(move |x| (path.to_owned(), x))
+}
+
 /// Wraps a tensor in the kind of its dtype.
 pub(crate) fn any(tensor: RouterTensor<TraceClient>) -> AnyTensor<Traced> {
     match tensor.dtype() {
@@ -172,7 +192,7 @@ pub(crate) fn tensor_of(tensor: AnyTensor<Traced>) -> RouterTensor<TraceClient> 
 }
 
 /// Returns the id of a tensor.
-pub(crate) fn var_of(tensor: AnyTensor<Traced>) -> TensorId {
+pub(crate) fn id_of(tensor: AnyTensor<Traced>) -> TensorId {
     tensor_of(tensor).into_ir().id
 }
 

@@ -8,7 +8,7 @@ use crate::{
     eval::apply,
     sub_graph::{HigherOrder, SubGraph},
     target::Target,
-    traced::Recording,
+    traced::{Recording, outputs_at},
 };
 
 impl<B: Backend> Rules<'_, B> {
@@ -23,15 +23,13 @@ impl<B: Backend> Rules<'_, B> {
         let recording = Recording::start(self.target.types());
         let input = |x: &AnyTensor<B>| {
             let spec = Spec { shape: x.shape()[1..].to_vec().into(), dtype: x.dtype() };
-            Some(recording.input("argument".into(), spec))
+            Some(recording.input("argument", spec))
         };
         let step = arrays.iter().map(input).collect();
         let device = recording.device();
         let results = apply(primitive, step, outputs, &Target::new(&device));
         let given: Vec<bool> = results.iter().map(Option::is_some).collect();
-        let results = results.into_iter().flatten().map(|x| ("result".to_owned(), x)).collect();
-        let Ok(body) = recording.finish(results) else { unreachable!("results are computed from the arguments") };
-        let body = SubGraph::new(body);
+        let body = SubGraph::new(recording.finish(outputs_at("result", results.into_iter().flatten())));
         let op = HigherOrder::Scan { body, length: self.examples, reverse: false, consts: 0, carries: 0 };
         let mut results = control::apply(&op, arrays, self.target.device).into_iter();
         given.into_iter().map(|given| if given { results.next() } else { None }).collect()
