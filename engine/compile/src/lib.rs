@@ -53,7 +53,7 @@ mod words;
 #[doc(hidden)]
 pub use control::debug_text;
 pub use control::{
-    associative_scan, checkpoint, cond, debug_print, fori_loop, scan, scan_layers, scan_with, stop_gradient, switch,
+    associative_scan, cond, debug_print, fori_loop, remat, scan, scan_layers, scan_with, stop_gradient, switch,
     while_loop,
 };
 pub use custom::{CustomJvp, CustomVjp, custom_jvp, custom_vjp};

@@ -24,7 +24,7 @@ mod vjp;
 pub use eval_shape::eval_shape;
 pub use grad::{GradOptions, grad, value_and_grad, value_and_grad_aux, value_and_grad_with};
 pub use recompute::{Balanced, NoRecompute, Recompute};
-pub use scan::{CheckpointedScan, Scan, scan};
+pub use scan::{RematScan, Scan, scan};
 pub use stack::{Stack, Stacked, Unstack, stack, stacked_len, unstack};
 pub use tape::{clear_tape, from_inner};
 pub use vjp::vjp;

@@ -14,7 +14,7 @@ use crate::tape::{Column, Seeds, Tape, check_cotangent, column, device, from_inn
 /// [`value_and_grad`](crate::value_and_grad). An absent gradient as input counts as zero.
 ///
 /// Pullbacks compose with each other and with [`value_and_grad`](crate::value_and_grad): pass the gradient returned by
-/// one to the next. [`CheckpointedScan`](crate::CheckpointedScan) is an application.
+/// one to the next. [`RematScan`](crate::RematScan) is an application.
 ///
 /// # Panics
 /// The pullback panics if the paths and shapes of its argument differ from the value of the function.

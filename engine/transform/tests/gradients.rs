@@ -70,7 +70,7 @@ fn a_carry_with_buffers_passes_gradients_on() {
     };
     let loss = |_: &Norm<A>, carry: Norm<A>, ()| carry.running_var.val();
     let scan = Scan::new().length(5);
-    let (value, (params, init, ())) = scan.checkpointed().every(2).value_and_grad(&norm(), norm(), (), step, loss);
+    let (value, (params, init, ())) = scan.remat().every(2).value_and_grad(&norm(), norm(), (), step, loss);
     let (again, tape) = value_and_grad(&(norm(), norm()), |(m, init): (Norm<A>, Norm<A>)| {
         let (carry, ()) = scan.run::<A, _, _, _>(|carry, ()| step(&m, carry, ()), init, ());
         loss(&m, carry, ())
@@ -114,7 +114,7 @@ fn a_tree_without_parameters() {
     assert!(!pullback(result).is_present());
     let nothing = |_: &(), x: Array<A, 1>, ()| (Array::new(x.val().detach()), ());
     let loss = |_: &(), x: Array<A, 1>, ()| x.val();
-    let (_, ((), x, ())) = Scan::new().length(3).checkpointed().value_and_grad(&(), array(&[2.0]), (), nothing, loss);
+    let (_, ((), x, ())) = Scan::new().length(3).remat().value_and_grad(&(), array(&[2.0]), (), nothing, loss);
     assert_eq!(numbers::<Flex>(&x), [0.0]);
 }
 
@@ -142,7 +142,7 @@ fn refuses_a_scans_loss_of_several_numbers() {
     let step = |a: &Array<A, 1>, x: Array<A, 1>, ()| (Array::new(a.val() * x.val()), ());
     let loss = |_: &Array<A, 1>, x: Array<A, 1>, ()| x.val();
     let (params, init) = (array::<Flex>(&[1.0, 2.0]), array(&[1.0, 1.0]));
-    Scan::new().length(2).checkpointed().value_and_grad(&params, init, (), step, loss);
+    Scan::new().length(2).remat().value_and_grad(&params, init, (), step, loss);
 }
 
 #[test]

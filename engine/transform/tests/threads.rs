@@ -103,7 +103,7 @@ fn threads_and_workers_at_once() {
 }
 
 #[test]
-fn pullbacks_and_checkpointed_scans_in_parallel() {
+fn pullbacks_and_scans_with_remat_in_parallel() {
     watched(|| {
         let pull = |seed: u64| {
             let (value, pullback) = vjp(&layer(seed), |layer| Array::<_, 1>::new(loss(&layer, seed)));
@@ -117,8 +117,7 @@ fn pullbacks_and_checkpointed_scans_in_parallel() {
             };
             let loss = |_: &Layer<A>, h: Array<A, 2>, ()| h.val().powf_scalar(2.0).sum();
             let (init, xs) = (normal(7, [64, 192]), normal(seed, [6, 64, 192]));
-            let (value, (grads, ..)) =
-                Scan::new().checkpointed().every(2).value_and_grad(&layer(seed), init, xs, step, loss);
+            let (value, (grads, ..)) = Scan::new().remat().every(2).value_and_grad(&layer(seed), init, xs, step, loss);
             (value.into_scalar(), grads)
         };
         let expected: Vec<_> = (0..8).map(|i| (step(i), scanned(i))).collect();

@@ -12,7 +12,6 @@
 
 mod associative;
 mod check;
-mod checkpoint;
 mod cond;
 mod cost;
 mod debug_print;
@@ -25,6 +24,7 @@ mod layers;
 mod nested;
 mod passes;
 mod print;
+mod remat;
 mod scan;
 mod stop_gradient;
 mod vjp;
@@ -33,7 +33,6 @@ mod while_loop;
 
 pub(crate) use associative::associative;
 pub use associative::associative_scan;
-pub use checkpoint::checkpoint;
 pub use cond::{cond, switch};
 pub(crate) use debug_print::printed;
 pub use debug_print::{debug_print, debug_text};
@@ -44,6 +43,7 @@ pub(crate) use function::{apply, from_traced, is_traced, to_traced};
 pub(crate) use jvp::duals;
 pub use layers::scan_layers;
 pub(crate) use passes::prune;
+pub use remat::remat;
 pub use scan::{scan, scan_with};
 pub use stop_gradient::stop_gradient;
 pub(crate) use stop_gradient::stopped;

@@ -63,7 +63,7 @@ impl HigherOrder {
     /// Returns the name of the operation, as in `jax.lax`.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            // A single branch always runs; the operation exists for rematerialisation.
+            // A single branch always runs; the operation exists for `remat`.
             Self::Cond { branches } if branches.len() == 1 => "checkpoint",
             Self::Cond { .. } => "cond",
             Self::While { .. } => "while",

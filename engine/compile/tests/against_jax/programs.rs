@@ -3,8 +3,8 @@
 use burn::tensor::{Bool, Int, Tensor};
 use grove_backend::{Autodiff, Backend, Flex};
 use grove_compile::{
-    CustomJvp, CustomVjp, Shared, Traced, checkpoint, cond, custom_jvp, custom_vjp, fori_loop, jit, jvp, scan_with,
-    switch, vmap, while_loop,
+    CustomJvp, CustomVjp, Shared, Traced, cond, custom_jvp, custom_vjp, fori_loop, jit, jvp, remat, scan_with, switch,
+    vmap, while_loop,
 };
 use grove_transform::{Scan, grad};
 use grove_tree::{Array, Key, Keys};
@@ -213,7 +213,7 @@ impl Op {
             "checkpoint" => {
                 let (body, captured) = body("body");
                 let f = |(x, own): WithKey<B>| (body.with_key(x, captured.clone(), keys, own), successor(own, 1));
-                returned(checkpoint::<B, _, _>(f, (args, own)))
+                returned(remat::<B, _, _>(f, (args, own)))
             }
             "custom_jvp" => (vec![custom_jvp(&self.rule(), args[0].clone())], Vec::new()),
             "custom_vjp" => (vec![custom_vjp(&self.rule(), args[0].clone())], Vec::new()),

@@ -4,8 +4,8 @@ use crate::common;
 use burn::tensor::Tensor;
 use grove_backend::{Autodiff, Backend, Flex};
 use grove_compile::{
-    CustomVjp, Traced, checkpoint, cond, custom_vjp, fori_loop, hessian, hvp, jacfwd, jacrev, jit, jvp, linearize,
-    scan, vmap, while_loop,
+    CustomVjp, Traced, cond, custom_vjp, fori_loop, hessian, hvp, jacfwd, jacrev, jit, jvp, linearize, remat, scan,
+    vmap, while_loop,
 };
 use grove_layers::dropout;
 use grove_transform::{from_inner, grad};
@@ -70,7 +70,7 @@ const INNER: [(&str, Inner); 14] = [
         let yes = |x: A| new(c.val() * x.val().sin() * c.val());
         cond(c.val().sum().greater_elem(0.0), yes, |x: A| x, x.clone())
     }),
-    ("checkpoint", |c, x| checkpoint(|x: A| new(c.val() * x.val().sin() * c.val()), x.clone())),
+    ("checkpoint", |c, x| remat(|x: A| new(c.val() * x.val().sin() * c.val()), x.clone())),
 ];
 
 /// Outer transformations of a function of `c` and `x`, both of which depend on the argument.
@@ -98,7 +98,7 @@ const OUTER: [(&str, Outer); 9] = [
         let once = |(x, i): (A, A)| (both(inner, &x), new(i.val() + 1.0));
         while_loop(few, once, (x.clone(), new(x.val().zeros_like()))).0
     }),
-    ("checkpoint", |inner, x| checkpoint(|x: A| both(inner, &x), x.clone())),
+    ("checkpoint", |inner, x| remat(|x: A| both(inner, &x), x.clone())),
 ];
 
 /// Calls an inner function whose captured array and argument depend on the outer argument.
@@ -193,7 +193,7 @@ fn check_gradient_of_gradient() {
             Array::<_, 1>::new(
                 grad(&y, |y: Array<Twice, 1>| {
                     let x = from_inner::<Autodiff<B>, _>(x.clone());
-                    checkpoint(|y: Array<Twice, 1>| Array::<_, 1>::new(x.val() * y.val() * y.val()), y).val().sum()
+                    remat(|y: Array<Twice, 1>| Array::<_, 1>::new(x.val() * y.val() * y.val()), y).val().sum()
                 })
                 .val(),
             )
@@ -217,7 +217,7 @@ fn random_numbers_that_are_drawn_again_while_another_gradient_is_computed() {
         let slope = |key: Key, x: &A| {
             let drop =
                 move |x: Array<Autodiff<Traced>, 1>| Array::<_, 1>::new(dropout(x.val(), 0.5, Some(key.fold_in(1))));
-            grad(x, |x| checkpoint(drop, checkpoint(drop, x)).val().sum())
+            grad(x, |x| remat(drop, remat(drop, x)).val().sum())
         };
         let f = jit(move |(x, key): (A, Key)| slope(key, &x));
         let x = array([1.0; 3]);

@@ -4,8 +4,8 @@ use crate::common;
 use burn::tensor::{Bool, Int, Tensor};
 use grove_backend::{Autodiff, Backend, Candle, Flex};
 use grove_compile::{
-    CustomJvp, CustomVjp, Shared, Traced, checkpoint, cond, custom_jvp, custom_vjp, hvp, jacfwd, jacrev, jit, jvp,
-    linearize, per_example_grads, scan_with, switch, trace, vmap,
+    CustomJvp, CustomVjp, Shared, Traced, cond, custom_jvp, custom_vjp, hvp, jacfwd, jacrev, jit, jvp, linearize,
+    per_example_grads, remat, scan_with, switch, trace, vmap,
 };
 use grove_transform::{Scan, grad, value_and_grad};
 use grove_tree::{Array, Key, Tree};
@@ -278,7 +278,7 @@ fn sine_of_nested<B: Backend>(case: &str, x: A1<B>) -> Tensor<B, 1> {
         "scan" => thrice(&|x| larger(sine(x)), x),
         "scan of cond" => thrice(&|x| cond(is_above(&x, 0.0), |x| larger(sine(x)), itself, x), x),
         "cond of scan" => cond(is_above(&x, 0.0), |x| thrice(&|x| larger(sine(x)), x), itself, x),
-        "checkpoint" => checkpoint(|x| sine(sine(x)), x),
+        "checkpoint" => remat(|x| sine(sine(x)), x),
         _ => {
             let rows = Array::<B, 2>::new(Tensor::stack(vec![x.val() * 0.5, x.val()], 0));
             let f = |x: A1<Traced>| {

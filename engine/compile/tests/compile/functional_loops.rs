@@ -1,9 +1,9 @@
-//! `fori_loop`, `associative_scan`, `checkpoint` and `debug_print`, against JAX.
+//! `fori_loop`, `associative_scan`, `remat` and `debug_print`, against JAX.
 
 use crate::common;
 use burn::tensor::{Bool, Int, Tensor};
 use grove_backend::{Autodiff, Backend, Flex};
-use grove_compile::{Graph, Traced, associative_scan, checkpoint, debug_print, fori_loop, jit, jvp, scan, trace, vmap};
+use grove_compile::{Graph, Traced, associative_scan, debug_print, fori_loop, jit, jvp, remat, scan, trace, vmap};
 use grove_transform::{grad, value_and_grad};
 use grove_tree::{Array, Key};
 use std::process::Command;
@@ -99,7 +99,7 @@ fn a_part_is_computed_again() {
     fn f<B: Backend>((w, x): (Array<B, 1>, Array<B, 1>), again: bool) -> Tensor<B, 1> {
         let part = |(w, x): (Array<B, 1>, Array<B, 1>)| Array::<B, 1>::new((w.val() * x.val().sin()).exp().sin());
         let args = (w, x);
-        (if again { checkpoint(part, args) } else { part(args) }).val().powf_scalar(2.0).sum()
+        (if again { remat(part, args) } else { part(args) }).val().powf_scalar(2.0).sum()
     }
     let args = || (array([0.3, -0.2, 1.5]), array([0.5, 1.0, -2.0]));
     let expected = value_and_grad(&args(), |args| f(args, false));
@@ -181,7 +181,7 @@ fn values_are_printed_when_a_program_runs() {
 fn new_operations_are_stored() {
     let graph = trace(
         |x: Array<Traced, 1>| {
-            let y = debug_print("x", checkpoint(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val().sin()), x));
+            let y = debug_print("x", remat(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val().sin()), x));
             Array::<_, 1>::new(grove_backend::ops::sort(y.val(), 0, true))
         },
         &array(V),

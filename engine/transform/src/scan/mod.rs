@@ -1,6 +1,6 @@
 //! Loops over trees, as `jax.lax.scan`.
 
-mod checkpointed;
+mod remat;
 mod replay;
 
 use grove_backend::Backend;
@@ -8,7 +8,7 @@ use grove_tree::{Tree, map};
 
 use crate::stack::{Stack, Unstack, join_rows, rows, stack, stacked_len, zero_rows};
 
-pub use checkpointed::CheckpointedScan;
+pub use remat::RematScan;
 
 /// Scans a function over the leading axis of a tree while passing on a carry: `jax.lax.scan`.
 ///
@@ -16,7 +16,7 @@ pub use checkpointed::CheckpointedScan;
 /// carry and the stacked `ys`. [`Scan`] has options, and [`Scan::run`] documents the case of zero steps.
 ///
 /// Under [`value_and_grad`](crate::value_and_grad), the residuals of all steps are stored for the backward pass.
-/// [`Scan::checkpointed`] stores fewer and computes the steps twice.
+/// [`Scan::remat`] stores fewer and computes the steps twice.
 ///
 /// Source: <https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html>
 ///
@@ -96,8 +96,8 @@ impl Scan {
     }
 
     /// Converts to a scan whose backward pass stores few carries and recomputes the steps.
-    pub fn checkpointed(self) -> CheckpointedScan {
-        CheckpointedScan::new(self)
+    pub fn remat(self) -> RematScan {
+        RematScan::new(self)
     }
 
     /// Runs the scan; see [`scan`].

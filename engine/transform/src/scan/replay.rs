@@ -1,7 +1,7 @@
 use grove_backend::{Autodiff, Backend};
 use grove_tree::{Path, Tree, skeleton};
 
-use super::{CheckpointedScan, no_steps};
+use super::{RematScan, no_steps};
 use crate::{
     stack::{Stack, Unstack, rows, stack, stack_rows},
     tape::{
@@ -14,7 +14,7 @@ pub(super) type Step<B, X> = <<X as Tree<B>>::On<Autodiff<B>> as Unstack<Autodif
 
 /// State of a scan after its forward pass, from which its segments can be run again.
 pub(super) struct Replay<B: Backend, P: Tree<B>, C: Tree<B>, X: Tree<B>, F> {
-    options: CheckpointedScan,
+    options: RematScan,
     steps: usize,
     every: usize,
     params: P,
@@ -39,7 +39,7 @@ where
     /// tracked, so no residuals are stored. Returns the last carry and the `ys`.
     #[track_caller]
     pub(super) fn forward(
-        options: CheckpointedScan,
+        options: RematScan,
         params: P,
         init: C,
         xs: X,
@@ -195,15 +195,15 @@ mod tests {
                 calls.set(calls.get() + 1);
                 step(params, h, x)
             };
-            let checkpointed = scan.checkpointed();
-            let checkpointed = every.map_or(checkpointed, |every| checkpointed.every(every));
-            let (again, replayed) = checkpointed.value_and_grad(&params, init.clone(), xs.clone(), counted, loss);
+            let remat = scan.remat();
+            let remat = every.map_or(remat, |every| remat.every(every));
+            let (again, replayed) = remat.value_and_grad(&params, init.clone(), xs.clone(), counted, loss);
             assert_eq!(again.into_scalar(), value.into_scalar());
             assert!(all_close(&replayed, &grads, 1e-5, 1e-6));
             assert_eq!(calls.get(), 2 * steps);
             assert!(!replayed.0.2.is_present() && !replayed.2.1.is_present());
 
-            let (_, data) = checkpointed.constant_xs().value_and_grad(&params, init, xs, step, loss);
+            let (_, data) = remat.constant_xs().value_and_grad(&params, init, xs, step, loss);
             assert!(all_close(&(data.0, data.1), &(replayed.0, replayed.1), 1e-5, 1e-6) && !data.2.0.is_present());
         }
     }
@@ -212,7 +212,7 @@ mod tests {
     fn gradients_match_finite_differences() {
         let (params, init, xs) = inputs(6);
         let direction = normal(9, [4, 4]);
-        let scan = Scan::new().checkpointed();
+        let scan = Scan::new().remat();
         let value = |sign: f64| {
             let moved = Array::new(params.0.val() + direction.val() * (sign * 1e-2));
             let moved = (moved, params.1.clone(), params.2.clone());
@@ -231,7 +231,7 @@ mod tests {
         let scale = normal(5, [1, 1, 1]);
         let scaled = |scale: Array<A, 3>| Array::<A, 3>::new(Tensor::from_inner(xs.0.val()) * scale.val());
         let (seen, pull_scale) = vjp(&scale, scaled);
-        let ((h, ys), pull) = Scan::new().checkpointed().vjp(&params, init.clone(), (seen, xs.1.clone()), step);
+        let ((h, ys), pull) = Scan::new().remat().vjp(&params, init.clone(), (seen, xs.1.clone()), step);
         let ones = |x: Tensor<B, 2>| Array::<B, 2>::new(x.ones_like());
         let (dparams, dinit, dxs) =
             pull((ones(h.0.val()), ()), ys.into_iter().map(|_| Array::absent([5, 2, 4])).collect());
@@ -254,7 +254,7 @@ mod tests {
             (loss(params, h.clone(), ys), h)
         };
         let (found, (dparams, dinit, dxs), last) =
-            Scan::new().checkpointed().value_and_grad_aux(&params, init.clone(), xs, step, with_carry);
+            Scan::new().remat().value_and_grad_aux(&params, init.clone(), xs, step, with_carry);
         assert_eq!(found.into_scalar(), (value + aux).into_scalar());
         assert!(eq(&last, &init) && eq(&dinit.0, &Array::new(init.0.val().ones_like() * 3.0)));
         assert!(eq(&dparams.0, &Array::new(params.0.val() * 2.0)));

@@ -6,7 +6,7 @@ use grove_backend::{
     Backend, Flex,
     ops::{index_copy, one_hot, sort, top_k},
 };
-use grove_compile::{Traced, associative_scan, checkpoint, cond, debug_print, fori_loop, jit, scan, vmap, while_loop};
+use grove_compile::{Traced, associative_scan, cond, debug_print, fori_loop, jit, remat, scan, vmap, while_loop};
 use grove_layers::dropout;
 use grove_transform::grad;
 use grove_tree::{Array, Key, Keys};
@@ -78,7 +78,7 @@ fn orders_and_scans() {
         let hot = Array::<_, 2>::new(one_hot::<Traced, 1, 2>(i.val(), 4));
         let sums =
             associative_scan(|a: Matrix<Traced>, b: Matrix<Traced>| Array::new(a.val() * 0.5 + b.val()), x.clone());
-        let again = grad(&x, |x| checkpoint(|x: Matrix<_>| Matrix::new(x.val().sin().exp()), x).val().sum());
+        let again = grad(&x, |x| remat(|x: Matrix<_>| Matrix::new(x.val().sin().exp()), x).val().sum());
         (sorted, slope, copied, hot, sums, again)
     };
     let i = Array::<Flex, 1, Int>::new(Tensor::from_ints([2, 0, 2], &Default::default()));

@@ -24,7 +24,7 @@ type Lowered<B, T> = <T as Tree<Autodiff<B>>>::On<B>;
 /// backward pass runs each segment again, from the last to the first, and differentiates it. With `t` steps in segments
 /// of `k`, memory holds `t / k` carries plus the residuals of `k` steps, instead of the residuals of `t` steps, and `f`
 /// is called `2 t` times. Measured on flex, in addition to parameters and `xs`, for `tanh(h W + x)` with `h` `[32,
-/// 256]` and 2000 steps: 145 MB for [`scan`](crate::scan()) under `value_and_grad`, 7 MB for a checkpointed scan, which
+/// 256]` and 2000 steps: 145 MB for [`scan`](crate::scan()) under `value_and_grad`, 7 MB for a scan with `remat`, which
 /// takes about twice the time.
 ///
 /// `f` receives the parameters, the carry and one step of `xs`, all on the autodiff backend. A second call of `f` must
@@ -32,18 +32,18 @@ type Lowered<B, T> = <T as Tree<Autodiff<B>>>::On<B>;
 ///
 /// # Why this is not an option of `value_and_grad`
 /// Running a segment again needs a backward pass within the backward pass, which deadlocks in Burn 0.21: a backward
-/// pass holds the lock of its graph and ends by taking the lock of every graph. A checkpointed scan can therefore not
+/// pass holds the lock of its graph and ends by taking the lock of every graph. A scan with `remat` can therefore not
 /// be a node of Burn's graph, and must be the outermost differentiated function. Put computations after the scan into
 /// the `loss` of [`value_and_grad`](Self::value_and_grad). Put computations before the scan into a
 /// [`vjp`](crate::vjp()), whose pullback receives the gradients of `init` and `xs`.
 #[derive(Clone, Copy, Debug)]
-pub struct CheckpointedScan {
+pub struct RematScan {
     pub(super) scan: Scan,
     pub(super) every: Option<usize>,
     pub(super) constant_xs: bool,
 }
 
-impl CheckpointedScan {
+impl RematScan {
     pub(super) fn new(scan: Scan) -> Self {
         Self { scan, every: None, constant_xs: false }
     }
@@ -77,7 +77,7 @@ impl CheckpointedScan {
     /// # type B = burn_flex::Flex;
     /// # let array = |x: f32| Array::<B, 1>::new(Tensor::from_floats([x], &Default::default()));
     /// // x -> a x, five times
-    /// let ((carry, ()), pullback) = Scan::new().length(5).checkpointed().vjp(
+    /// let ((carry, ()), pullback) = Scan::new().length(5).remat().vjp(
     ///     &array(2.0),
     ///     array(3.0),
     ///     (),
@@ -133,7 +133,7 @@ impl CheckpointedScan {
     /// # let array = |x: f32| Array::<B, 1>::new(Tensor::from_floats([x], &Default::default()));
     /// let xs = Array::<B, 2>::new(Tensor::from_floats([[1.0], [2.0], [3.0]], &Default::default()));
     /// // A leaky sum: ((1 a + 2) a + 3), and a itself as a penalty.
-    /// let (loss, (da, _, dxs)) = Scan::new().checkpointed().value_and_grad(
+    /// let (loss, (da, _, dxs)) = Scan::new().remat().value_and_grad(
     ///     &array(0.5),
     ///     array(0.0),
     ///     xs,

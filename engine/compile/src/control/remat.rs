@@ -8,7 +8,7 @@ use super::{cond::choose, is_traced};
 use crate::tree_arrays::arrays;
 
 /// Applies a function that the backward pass recomputes, so that a traced gradient stores only the function's arguments:
-/// `jax.checkpoint`. In a graph it is one operation with a sub-graph.
+/// `jax.checkpoint`, also named `jax.remat`. In a graph it is one operation with a sub-graph, named `checkpoint` as in JAX.
 ///
 /// Outside a trace the function is simply called and its residuals are stored. Differentiate inside [`jit`](crate::jit())
 /// instead, or recompute all memory-bound operations with `recompute` of `GradOptions`.
@@ -21,12 +21,12 @@ use crate::tree_arrays::arrays;
 /// ```
 /// use burn::tensor::Tensor;
 /// use grove_backend::Backend;
-/// use grove_compile::{Traced, checkpoint, jit};
+/// use grove_compile::{Traced, remat, jit};
 /// use grove_transform::grad;
 /// use grove_tree::Array;
 /// # type B = burn_flex::Flex;
 /// fn loss<B: Backend>(x: Array<B, 1>) -> Tensor<B, 1> {
-///     checkpoint(|x: Array<B, 1>| Array::<B, 1>::new(x.val().sin().exp()), x).val().sum()
+///     remat(|x: Array<B, 1>| Array::<B, 1>::new(x.val().sin().exp()), x).val().sum()
 /// }
 /// let slope = jit(|x: Array<Traced, 1>| grad(&x, loss));
 /// let zero = Array::<B, 1>::new(Tensor::zeros([2], &Default::default()));
@@ -35,11 +35,11 @@ use crate::tree_arrays::arrays;
 /// assert!(slope.graph().unwrap().counts().contains_key("checkpoint"));
 /// ```
 #[track_caller]
-pub fn checkpoint<B: Backend, T: Tree<B>, O: Tree<B>>(f: impl Fn(T) -> O, args: T) -> O {
+pub fn remat<B: Backend, T: Tree<B>, O: Tree<B>>(f: impl Fn(T) -> O, args: T) -> O {
     if !is_traced::<B>() {
         return f(args);
     }
     // A `cond` with a single branch, which always runs.
     let device = arrays(&args).1.unwrap_or_default();
-    choose("checkpoint", Tensor::<B, 1, Int>::zeros([1], &device).into(), &[&f], args)
+    choose("remat", Tensor::<B, 1, Int>::zeros([1], &device).into(), &[&f], args)
 }
