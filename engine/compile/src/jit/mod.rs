@@ -1,18 +1,18 @@
 //! Functions that are traced once and run many times.
 
-use burn::tensor::DType;
+mod cache;
+mod report;
+
 use grove_backend::{AnyTensor, Backend};
-use grove_tree::{AnyArray, Path, Structure, Tree, key::traced::take_keys, structure};
+use grove_tree::{AnyArray, Path, Tree, key::traced::take_keys};
 use std::{
     any::{Any, TypeId},
-    collections::VecDeque,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     marker::PhantomData,
     panic::Location,
     rc::Rc,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread::{self, ThreadId},
+    sync::Arc,
     time::Instant,
 };
 
@@ -23,6 +23,8 @@ use crate::{
     traced::Recording,
     types::Types,
 };
+use cache::{Cache, Compiled, LeafType, Signature};
+use report::{short_name, why};
 
 /// Default number of cached programs.
 const CAPACITY: usize = 64;
@@ -58,66 +60,15 @@ const CAPACITY: usize = 64;
 /// assert_eq!(double.call(x).val().to_data().to_vec::<f32>().unwrap(), [2.0, 4.0]);
 /// ```
 pub fn jit<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out>(f: F) -> Jit<In, Out, F> {
-    Jit { f, capacity: CAPACITY, programs: Mutex::default(), traced: Condvar::new(), input: PhantomData }
+    Jit { f, cache: Cache::new(CAPACITY), input: PhantomData }
 }
 
 /// A function with its cached programs; see [`jit`].
 pub struct Jit<In, Out, F> {
     f: F,
-    capacity: usize,
-    programs: Mutex<Programs<Out>>,
-    /// Notified when a trace ends.
-    traced: Condvar,
+    cache: Cache<Out>,
     input: PhantomData<fn(In) -> Out>,
 }
-
-struct Programs<Out> {
-    /// The most recently used program comes first.
-    retained: VecDeque<Arc<Compiled<Out>>>,
-    /// Traces in progress, with their threads.
-    tracing: Vec<(ThreadId, Arc<Wanted>)>,
-}
-
-impl<Out> Default for Programs<Out> {
-    fn default() -> Self {
-        Self { retained: VecDeque::new(), tracing: Vec::new() }
-    }
-}
-
-/// The arguments and the backend that a program is compiled for.
-struct Wanted {
-    structure: Structure,
-    leaves: Vec<Leaf>,
-    types: Types,
-    /// True if chains of element-wise operations are fused.
-    fused: bool,
-    /// True if random keys are arrays of a trace around the call.
-    array_keys: bool,
-}
-
-impl Wanted {
-    fn is<In: Tree<Traced>>(&self, shell: &In, leaves: &[Leaf], on: &On<'_>) -> bool {
-        (self.types, self.fused, self.array_keys) == (on.types, on.fused, on.array_keys)
-            && self.leaves == leaves
-            && self.structure.is_of(shell)
-    }
-}
-
-/// Guard that removes a trace from `tracing` when it ends, even by a panic.
-struct EndOfTrace<'a, In, Out, F> {
-    jit: &'a Jit<In, Out, F>,
-    wanted: Arc<Wanted>,
-}
-
-impl<In, Out, F> Drop for EndOfTrace<'_, In, Out, F> {
-    fn drop(&mut self) {
-        self.jit.lock().tracing.retain(|(_, wanted)| !Arc::ptr_eq(wanted, &self.wanted));
-        self.jit.traced.notify_all();
-    }
-}
-
-/// Shape and dtype of a leaf of the argument, and true if it is present.
-type Leaf = (Vec<usize>, DType, bool);
 
 /// Backend of a call.
 struct On<'a> {
@@ -167,23 +118,10 @@ impl<B: Backend, In, Out, F> fmt::Debug for JitOn<B, In, Out, F> {
     }
 }
 
-struct Compiled<Out> {
-    wanted: Arc<Wanted>,
-    /// The backend that folded constants of the program, if any were folded.
-    folded_on: Option<TypeId>,
-    program: Program,
-    shell: Out,
-    present: Vec<bool>,
-    /// See [`Recorded::keys`].
-    keys: Vec<usize>,
-    /// See [`Recorded::captured`].
-    captured: Vec<AnyTensor<Traced>>,
-}
-
 impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
     /// Sets the number of cached programs. Default: 64. The least recently used program is evicted first.
     pub fn capacity(self, programs: usize) -> Self {
-        Self { capacity: programs.max(1), ..self }
+        Self { cache: self.cache.with_capacity(programs.max(1)), ..self }
     }
 
     /// Calls the function.
@@ -237,7 +175,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             device: &device,
             fold: &|graph: Graph| graph.with_folded_constants::<B>(&device),
         };
-        let compiled = self.compiled(shell, leaves, on);
+        let compiled = self.compiled(shell, leaves, &on);
         values.extend(captured_on::<B>(&compiled.captured));
         let of_graph = &compiled.program.graph().keys;
         let keys = Rc::new(of_graph.with(&keys));
@@ -256,87 +194,63 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
 
     /// Returns the program for arguments with this structure and these leaves; traces it if it is not cached.
     #[track_caller]
-    fn compiled(&self, shell: In, leaves: Vec<Leaf>, on: On<'_>) -> Arc<Compiled<Out>> {
-        let On { types, fused, array_keys, backend, device, fold } = on;
-        let mut programs = self.lock();
-        loop {
-            let same = |known: &Arc<Compiled<Out>>| {
-                known.folded_on.is_none_or(|on| on == backend) && known.wanted.is(&shell, &leaves, &on)
-            };
-            let found = programs.retained.iter().position(same);
-            if let Some(found) = found.and_then(|i| programs.retained.remove(i)) {
-                programs.retained.push_front(found.clone());
-                return found;
-            }
-            // A trace on this thread surrounds this call, so waiting for it would deadlock.
-            let elsewhere = |(thread, wanted): &(ThreadId, Arc<Wanted>)| {
-                *thread != thread::current().id() && wanted.is(&shell, &leaves, &on)
-            };
-            if !programs.tracing.iter().any(elsewhere) {
-                break;
-            }
-            programs = self.traced.wait(programs).unwrap_or_else(PoisonError::into_inner);
-        }
-        let before = programs.retained.front().cloned();
-        let wanted = Arc::new(Wanted { structure: structure(&shell), leaves, types, fused, array_keys });
-        programs.tracing.push((thread::current().id(), wanted.clone()));
-        let _end = EndOfTrace { jit: self, wanted: wanted.clone() };
-        // Tracing may call other jitted functions, or this one, so the lock is released.
-        drop(programs);
-        let start = Instant::now();
-        let mut present = wanted.leaves.iter().map(|(_, _, present)| *present);
-        let lift = |recording: &Recording| {
-            recording.with_key_inputs(key_paths(&shell), array_keys, || {
-                shell.map(&mut Path::root(), &mut |path, leaf| match present.next() {
-                    Some(true) => argument(recording, path, leaf.shape(), leaf.dtype()),
-                    _ => leaf,
-                })
-            })
+    fn compiled(&self, shell: In, leaves: Vec<LeafType>, on: &On<'_>) -> Arc<Compiled<Out>> {
+        let tracing = match self.cache.find(&shell, leaves, on) {
+            Ok(found) => return found,
+            Err(tracing) => tracing,
         };
-        let recording = Recording::within(types, device);
-        let Recorded { graph, shell, present, keys, captured } = record(recording, lift, &self.f);
-        let graph = graph.without_common_subexpressions().simplified();
-        let count = graph.equations().len();
-        let graph = fold(graph);
-        let folded_on = (graph.equations().len() < count).then_some(backend);
-        // Simplified equations may be duplicates of others.
-        let graph = graph.without_common_subexpressions();
-        let program = Program::new(if fused { graph.fused() } else { graph });
-        let compiled = Arc::new(Compiled { wanted, folded_on, program, shell, present, keys, captured });
+        let start = Instant::now();
+        let compiled = Arc::new(self.traced(shell, &tracing.signature, on));
         if crate::logs_compiles() {
-            let reason = why(&compiled, before.as_deref());
+            let reason = why(&compiled, tracing.before.as_deref());
             let count = compiled.program.graph().equations().len();
             let name = short_name(std::any::type_name::<F>());
             eprintln!("jit of {name}: {count} equations in {:.1?}: {reason}", start.elapsed());
         }
         // A program with captured arrays is valid only within their trace, so it is not cached.
         if compiled.captured.iter().all(|x| x.device().is_lazy()) {
-            let mut programs = self.lock();
-            programs.retained.push_front(compiled.clone());
-            programs.retained.truncate(self.capacity);
+            self.cache.add(compiled.clone());
         }
         compiled
     }
 
+    /// Traces the function.
+    #[track_caller]
+    fn traced(&self, shell: In, signature: &Arc<Signature>, on: &On<'_>) -> Compiled<Out> {
+        let mut present = signature.leaves.iter().map(|(_, _, present)| *present);
+        let lift = |recording: &Recording| {
+            recording.with_key_inputs(key_paths(&shell), on.array_keys, || {
+                shell.map(&mut Path::root(), &mut |path, leaf| match present.next() {
+                    Some(true) => argument(recording, path, leaf.shape(), leaf.dtype()),
+                    _ => leaf,
+                })
+            })
+        };
+        let recording = Recording::within(on.types, on.device);
+        let Recorded { graph, shell, present, keys, captured } = record(recording, lift, &self.f);
+        let graph = graph.without_common_subexpressions().simplified();
+        let count = graph.equations().len();
+        let graph = (on.fold)(graph);
+        let folded_on = (graph.equations().len() < count).then_some(on.backend);
+        // Simplified equations may be duplicates of others.
+        let graph = graph.without_common_subexpressions();
+        let program = Program::new(if on.fused { graph.fused() } else { graph });
+        Compiled { signature: signature.clone(), folded_on, program, shell, present, keys, captured }
+    }
+
     /// Returns the graph of the most recently used program.
     pub fn graph(&self) -> Option<Graph> {
-        self.lock().retained.front().map(|compiled| compiled.program.graph().clone())
+        self.cache.programs().first().map(|compiled| compiled.program.graph().clone())
     }
 
     /// Returns the graphs of all cached programs, the most recently used first.
     pub fn graphs(&self) -> Vec<Graph> {
-        self.lock().retained.iter().map(|compiled| compiled.program.graph().clone()).collect()
+        self.cache.programs().iter().map(|compiled| compiled.program.graph().clone()).collect()
     }
 
     /// Drops all cached programs.
     pub fn clear(&self) {
-        self.lock().retained.clear();
-    }
-}
-
-impl<In, Out, F> Jit<In, Out, F> {
-    fn lock(&self) -> MutexGuard<'_, Programs<Out>> {
-        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.clear();
     }
 }
 
@@ -355,72 +269,9 @@ fn moved<B: Backend>(leaf: AnyArray<B>, device: &B::Device) -> AnyArray<B> {
     leaf.into_data().map_or(absent, |data| AnyArray::from_data(data, device))
 }
 
-/// Returns the reason for a trace: the difference from the previously used program.
-fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
-    let Some(before) = before else { return "the first call".into() };
-    let (folded_on, folded_before) = (new.folded_on, before.folded_on);
-    let (new, before) = (&new.wanted, &before.wanted);
-    if let Some([now, then]) = new.structure.difference(&before.structure) {
-        return format!("the argument has `{now}` instead of `{then}`");
-    }
-    let name = |(shape, dtype, present): &Leaf| {
-        let absent = if *present { "" } else { ", absent" };
-        format!("{}{shape:?}{absent}", crate::words::dtype_name(*dtype))
-    };
-    let pair = new.leaves.iter().zip(&before.leaves).enumerate().find(|(_, (new, before))| new != before);
-    match pair {
-        Some((i, (new, before))) => format!("leaf {i} of the argument is {} instead of {}", name(new), name(before)),
-        None if (new.types, new.fused, folded_on) != (before.types, before.fused, folded_before) => {
-            "another backend".into()
-        }
-        None => "the program was evicted from the cache".into(),
-    }
-}
-
-/// Removes modules and generic parameters, which can fill a screen, from the name of a function's type: `train::{{closure}}`.
-fn short_name(name: &str) -> String {
-    let mut depth = 0;
-    // Hide the arrow of a return type, whose `>` is not a closing bracket.
-    let name = name.replace("->", "→");
-    let own = name.chars().filter(|c| {
-        let outside = depth == 0;
-        depth += i32::from(*c == '<') - i32::from(*c == '>');
-        outside && depth == 0
-    });
-    let own: String = own.collect();
-    let in_path = |c: char| c.is_alphanumeric() || "_:{}#".contains(c);
-    let shorten = |part: &str| {
-        let (path, rest) = part.split_at(part.trim_end_matches(|c| !in_path(c)).len());
-        let segments = if path.ends_with('}') { 2 } else { 1 };
-        let begin = path.rmatch_indices("::").nth(segments - 1).map_or(0, |(at, _)| at + 2);
-        format!("{}{rest}", &path[begin..])
-    };
-    own.split_inclusive(|c| !in_path(c)).map(shorten).collect::<String>().replace('→', "->")
-}
-
 impl<In, Out, F> fmt::Debug for Jit<In, Out, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let programs = self.lock().retained.len();
+        let programs = self.cache.programs().len();
         f.debug_struct("Jit").field("programs", &programs).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::short_name;
-
-    #[test]
-    fn names_without_modules() {
-        let cases = [
-            ("app::train::run<app::B>::{{closure}}", "run::{{closure}}"),
-            ("app::model::step<app::Model<app::B>>", "step"),
-            (
-                "fn(a::Args<a::B, (a::C, d::E)>) -> (a::Array<a::B, 2>, alloc::vec::Vec<l::Cache<b::B>>)",
-                "fn(Args) -> (Array, Vec)",
-            ),
-        ];
-        for (name, short) in cases {
-            assert_eq!(short_name(name), short);
-        }
     }
 }
