@@ -37,35 +37,33 @@ use crate::{
 /// with the file and line of the call, or with the function if the program has no line tables.
 #[track_caller]
 pub fn trace<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Graph {
-    let types = types_for(args);
-    let lift = |recording: &Recording| {
-        recording.with_key_inputs(key_paths(args), false, || arguments_for(recording, args.clone()))
-    };
-    record(Recording::start(types), lift, f).graph
+    trace_with(f, args, |recording| arguments_for(recording, args.clone()))
 }
 
 /// Like [`trace`], with arguments that need no values: every leaf, present or absent, becomes an array of its shape and dtype.
 /// `eval_shape` of grove-transform creates such a tree from a constructor without allocating memory.
 #[track_caller]
 pub fn trace_skeleton<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Graph {
-    let types = types_for(args);
-    let lift = |recording: &Recording| {
-        recording.with_key_inputs(key_paths(args), false, || {
-            args.clone()
-                .lift(&mut Path::root(), &mut |path, leaf| argument(recording, path, leaf.shape(), leaf.dtype()))
-        })
-    };
+    trace_with(f, args, |recording| {
+        args.clone().lift(&mut Path::root(), &mut |path, leaf| argument(recording, path, leaf.shape(), leaf.dtype()))
+    })
+}
+
+/// Traces a function with the arguments that `lift` returns.
+#[track_caller]
+fn trace_with<B: Backend, A: Tree<B>, O: Tree<Traced>>(
+    f: impl FnOnce(A::On<Traced>) -> O,
+    args: &A,
+    lift: impl FnOnce(&Recording) -> A::On<Traced>,
+) -> Graph {
+    let types = Types::of::<B>(arrays(args).1.as_ref());
+    let lift = |recording: &Recording| recording.with_key_inputs(key_paths(args), false, || lift(recording));
     record(Recording::start(types), lift, f).graph
 }
 
 /// Returns the paths of the keys of a tree.
 pub(crate) fn key_paths<B: Backend, A: Tree<B>>(args: &A) -> Vec<String> {
     keys_of(args).into_iter().map(|(path, _)| path).collect()
-}
-
-/// Returns the default dtypes of the backend of a tree.
-fn types_for<B: Backend, A: Tree<B>>(args: &A) -> Types {
-    Types::of::<B>(arrays(args).1.as_ref())
 }
 
 /// Returns the default dtypes of the trace that tensors belong to, or of the active trace if there are no tensors.

@@ -32,7 +32,7 @@ use std::{
 /// A tensor of the autodiff backend, tracked or not.
 pub(crate) type Tracked<B> = FloatTensor<Autodiff<B>>;
 
-/// Number of backward passes that run on their callers' threads.
+/// Number of backward passes of the process that run on their callers' threads: the locks that they take are those of all graphs.
 static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
 
 /// A backward pass that runs on its caller's thread.
@@ -182,7 +182,7 @@ pub(crate) fn clear_if_idle<B: Backend>(root: impl FnOnce() -> Tracked<B>) {
     }
 }
 
-/// Idle helpers.
+/// Idle helpers, which any thread may use.
 static IDLE: Mutex<Vec<Arc<ThreadPool>>> = Mutex::new(Vec::new());
 
 /// Stack size of a helper in bytes, equal to the usual stack size of a main thread.

@@ -7,7 +7,7 @@ use burn_autodiff::{
     ops::{Backward, Ops, OpsKind, unary},
 };
 use grove_backend::{AnyTensor, Autodiff, Backend};
-use grove_tree::{AnyArray, Path, Tree, leaf_name, map, map_with_path};
+use grove_tree::{AnyArray, Path, Tree, leaf_name, map_with_path};
 
 use crate::{
     backward::{self, Collector, Tracked},
@@ -217,16 +217,23 @@ pub(crate) fn column<B: Backend, T: Tree<B>>(tree: &T) -> Column<B> {
 
 /// Detaches a tree from its tape and tracks its floating-point leaves on `tape`. Also returns the tracked leaves.
 pub(crate) fn track<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut Tape<B>) -> (T, Column<Autodiff<B>>) {
-    let tree = map(tree, |leaf| lift_leaf::<B, NoRecompute>(lower_leaf(leaf), Some(&mut *tape)));
-    let tracked = column(&tree);
-    (tree, tracked)
+    track_at(tree, tape, |_| true)
 }
 
 /// Like [`track`], but buffers stay constants.
 pub(crate) fn track_params<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut Tape<B>) -> (T, Column<Autodiff<B>>) {
+    track_at(tree, tape, |path| !path.is_buffer())
+}
+
+/// Like [`track`], for the leaves at the paths for which `is_tracked` is true.
+fn track_at<B: Backend, T: Tree<Autodiff<B>>>(
+    tree: T,
+    tape: &mut Tape<B>,
+    is_tracked: impl Fn(&Path) -> bool,
+) -> (T, Column<Autodiff<B>>) {
     let mut tracked = Vec::new();
     let tree = map_with_path(tree, |path, leaf| {
-        let track = !path.is_buffer() && leaf.dtype().is_float();
+        let track = is_tracked(path) && leaf.dtype().is_float();
         let leaf = lift_leaf::<B, NoRecompute>(lower_leaf(leaf), track.then_some(&mut *tape));
         tracked.push(leaf.value().filter(|_| track).cloned());
         leaf

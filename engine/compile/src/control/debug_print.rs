@@ -3,13 +3,12 @@
 use burn::tensor::TensorData;
 use grove_backend::{
     AnyTensor, Backend,
-    ops::{Function, FunctionVjp, Outcome, Spec, Values, Wanted},
+    ops::{Function, FunctionVjp, Outcome, Values, Wanted},
 };
 use grove_tree::{AnyArray, Tree, map_with_path};
-use std::any::TypeId;
 
-use super::function::{from_traced, record_primitive, to_traced};
-use crate::{Primitive, Traced, target::missing, words::dtype_name};
+use super::function::record_like_inputs;
+use crate::{Primitive, target::missing, words::dtype_name};
 
 /// Maximum number of elements that are printed.
 const MAX_ELEMENTS: usize = 1000;
@@ -68,16 +67,12 @@ struct DebugPrint {
 impl Function for DebugPrint {
     type Vjp = Self;
 
-    fn run<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
-        let x = inputs.take(0).unwrap_or_else(|| missing());
-        if TypeId::of::<B>() == TypeId::of::<Traced>() {
-            let x = to_traced(x).0;
-            let specs = vec![Spec { shape: x.shape(), dtype: x.dtype() }];
-            let outputs = record_primitive(Primitive::DebugPrint(self.name.clone()), vec![x], specs);
-            return outputs.into_iter().map(|x| Some(from_traced(x))).collect();
-        }
-        eprintln!("{}", debug_text(&self.name, &x.clone().into_data()));
-        std::iter::once(Some(x)).collect()
+    fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B> {
+        record_like_inputs(Primitive::DebugPrint(self.name.clone()), inputs).unwrap_or_else(|inputs| {
+            let x = inputs.get(0).unwrap_or_else(|| missing());
+            eprintln!("{}", debug_text(&self.name, &x.clone().into_data()));
+            inputs
+        })
     }
 
     fn forward<B: Backend>(&self, inputs: Values<B>, _: &Wanted) -> (Outcome<B>, Self) {

@@ -122,7 +122,7 @@ fn record(op: &HigherOrder, inputs: Vec<AnyTensor<Traced>>) -> Vec<AnyTensor<Tra
 }
 
 /// Records a primitive with the given types of outputs.
-pub(super) fn record_primitive(
+fn record_primitive(
     primitive: Primitive,
     inputs: Vec<AnyTensor<Traced>>,
     outputs: Vec<Spec>,
@@ -130,6 +130,16 @@ pub(super) fn record_primitive(
     let tensors: Vec<_> = inputs.into_iter().map(tensor_of).collect();
     let client = tensors.first().map_or_else(|| TraceClient::of(TraceDevice::default()), |x| x.client);
     client.primitive(primitive, tensors, outputs).into_iter().map(any).collect()
+}
+
+/// Records a primitive whose outputs have the types of its inputs. Returns the inputs as the error if the backend computes values.
+pub(super) fn record_like_inputs<B: Backend>(primitive: Primitive, inputs: Values<B>) -> Result<Values<B>, Values<B>> {
+    if TypeId::of::<B>() != TypeId::of::<Traced>() {
+        return Err(inputs);
+    }
+    let inputs: Vec<_> = given(inputs).into_iter().map(|x| to_traced(x).0).collect();
+    let specs = inputs.iter().map(|x| Spec { shape: x.shape(), dtype: x.dtype() }).collect();
+    Ok(record_primitive(primitive, inputs, specs).into_iter().map(|x| Some(from_traced(x))).collect())
 }
 
 /// Returns the index of the branch for a boolean or an integer.

@@ -2,13 +2,12 @@
 
 use grove_backend::{
     AnyTensor, Backend,
-    ops::{Function, FunctionVjp, Outcome, Spec, Values, Wanted},
+    ops::{Function, FunctionVjp, Outcome, Values, Wanted},
 };
 use grove_tree::{AnyArray, Tree, map};
-use std::any::TypeId;
 
-use super::function::{from_traced, record_primitive, to_traced};
-use crate::{Primitive, Traced, target::missing};
+use super::function::record_like_inputs;
+use crate::{Primitive, target::missing};
 
 /// Returns its argument and stops derivatives in every mode: `jax.lax.stop_gradient`.
 ///
@@ -50,12 +49,7 @@ impl Function for StopGradient {
     const DIFFERENTIABLE: bool = false;
 
     fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B> {
-        if TypeId::of::<B>() != TypeId::of::<Traced>() {
-            return inputs;
-        }
-        let inputs: Vec<_> = inputs.into_values().into_iter().flatten().map(|x| to_traced(x).0).collect();
-        let specs = inputs.iter().map(|x| Spec { shape: x.shape(), dtype: x.dtype() }).collect();
-        record_primitive(Primitive::StopGradient, inputs, specs).into_iter().map(|x| Some(from_traced(x))).collect()
+        record_like_inputs(Primitive::StopGradient, inputs).unwrap_or_else(|inputs| inputs)
     }
 
     fn forward<B: Backend>(&self, inputs: Values<B>, _: &Wanted) -> (Outcome<B>, Self) {

@@ -37,8 +37,8 @@ pub(super) fn check(graph: &Graph) -> Result<(), GraphError> {
         let outputs: Vec<Option<&Spec>> = equation.outputs.iter().map(spec).collect();
         let checked = match &equation.primitive {
             Primitive::Grove(call) => {
-                // The debug text contains every static parameter.
-                match known.insert(format!("{call:?} {inputs:?} {outputs:?}")) {
+                // An equal equation has been checked.
+                match known.insert(graph.typed_identity(equation)) {
                     true => of_grove(equation, call, &inputs, &outputs, graph.types),
                     false => Ok(()),
                 }

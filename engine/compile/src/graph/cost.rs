@@ -231,6 +231,7 @@ impl Graph {
             | Operation::RandomKeyData(_)
             | Operation::RandomFoldIn(_)
             | Operation::AllReduce(_) => 0,
+            // One for each element of the output.
             _ => output,
         }
     }

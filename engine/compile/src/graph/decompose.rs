@@ -28,17 +28,15 @@ impl Graph {
     }
 
     fn decompose(self, whole: fn(&Call) -> bool, is_kept: impl Fn(usize) -> bool) -> Self {
-        let mut known: HashMap<String, Graph> = HashMap::new();
+        let mut known: HashMap<Vec<u8>, Graph> = HashMap::new();
         let mut positions = 0..;
         let inlined = self.with_bodies(|graph, equation| {
             let is_kept = positions.next().is_some_and(&is_kept);
             match &equation.primitive {
                 Primitive::Grove(call) | Primitive::WithKey(call) if !stays(call) && !whole(call) && !is_kept => {
-                    let inputs: Vec<_> = equation.inputs.iter().map(|var| Some(graph.spec((*var)?))).collect();
-                    // The debug text contains every static parameter.
-                    let (key, types) = (format!("{:?} {inputs:?}", equation.primitive), graph.types);
-                    let new = || composition(&equation.primitive, call, inputs, types, whole);
-                    Some(known.entry(key).or_insert_with(new).clone())
+                    let inputs = || equation.inputs.iter().map(|var| Some(graph.spec((*var)?))).collect();
+                    let new = || composition(&equation.primitive, call, inputs(), graph.types, whole);
+                    Some(known.entry(graph.typed_identity(equation)).or_insert_with(new).clone())
                 }
                 Primitive::HigherOrder(op) => {
                     equation.primitive =

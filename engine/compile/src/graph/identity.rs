@@ -149,6 +149,20 @@ impl Graph {
         Identity { digest: digest_of(|hasher| hasher.write(&bytes)), bytes }
     }
 
+    /// Returns the operation of an equation, its static values, and the types of its inputs and outputs as bytes.
+    pub(super) fn typed_identity(&self, equation: &Equation) -> Vec<u8> {
+        let mut bytes = Bytes::default();
+        bytes.primitive(&equation.primitive);
+        for vars in [&equation.inputs, &equation.outputs] {
+            bytes.number(vars.len());
+            for var in vars {
+                bytes.number(usize::from(var.is_some()));
+                var.iter().for_each(|var| bytes.spec(&self.variables[var.index()]));
+            }
+        }
+        bytes.0
+    }
+
     /// Returns true if the constants and sub-graphs of two graphs are equal. The graphs must have equal identities, which
     /// contain only digests of these parts.
     pub(crate) fn has_same_parts(&self, other: &Self) -> bool {

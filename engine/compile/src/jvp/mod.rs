@@ -52,9 +52,8 @@ pub fn jvp<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     args: &A,
     tangents: &A,
 ) -> (O::On<B>, O::On<B>) {
-    let traced_call = traced_call(f, args);
-    let directions = traced_call.directions(tangents);
-    let TracedCall { values, captured, program, shell, present, keys, device, .. } = traced_call;
+    let TracedCall { arguments, values, captured, program, shell, present, keys, device } = traced_call(f, args);
+    let directions = directions(&arguments, tangents);
     let duals = values.into_iter().zip(directions).map(|(primal, tangent)| Dual { primal, tangent });
     let duals = duals.chain(captured.into_iter().map(Dual::constant)).collect();
     let results = rules::run(&program, duals, &device).into_iter();
@@ -130,13 +129,6 @@ fn traced_call<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     let program = Program::new(graph.decomposed().without_common_subexpressions());
     let captured = captured_on::<B>(&captured);
     TracedCall { arguments, values, captured, program, shell, present, keys, device }
-}
-
-impl<B: Backend, O> TracedCall<B, O> {
-    #[track_caller]
-    fn directions<A: Tree<B>>(&self, tangents: &A) -> Vec<Option<AnyTensor<B>>> {
-        directions(&self.arguments, tangents)
-    }
 }
 
 /// Returns the tangents of the present arguments, in order.

@@ -49,10 +49,7 @@ impl<B: Backend> Planner<'_, '_, B> {
     }
 
     fn concatenated(&mut self, axis: usize, parts: &[Id], spec: &Spec) -> Option<Id> {
-        let mut places = Vec::with_capacity(parts.len());
-        for part in parts {
-            places.push(self.place(*part)?);
-        }
+        let places = self.places(parts)?;
         self.fits(spec)?;
         let y = self.new_place(spec)?;
         let block = self.block_for(parts, Belongs::Outermost);

@@ -140,7 +140,7 @@ impl<B: Backend> Planner<'_, '_, B> {
         for branch in branches {
             blocks.push(self.block(|planner| {
                 let ids = planner.graph(branch, operands.clone())?;
-                ids.into_iter().map(|id| planner.place(id)).collect::<Option<Vec<Place>>>()
+                planner.places(&ids)
             })?);
         }
         self.branch = outside;

@@ -135,6 +135,11 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         placed.or_else(|| (len <= MAX_ELEMENTS).then(|| self.place_of_any_size(id))?)
     }
 
+    /// Returns the places of values; `None` if one is large.
+    pub fn places(&mut self, ids: &[Id]) -> Option<Vec<Place>> {
+        ids.iter().map(|id| self.place(*id)).collect()
+    }
+
     pub fn place_of_any_size(&mut self, id: Id) -> Option<Place> {
         let value = &self.values[id.0];
         if value.place.is_some() {
@@ -176,11 +181,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         belongs: Belongs,
         instruction: impl FnOnce([Place; N], Place) -> Instruction,
     ) -> Option<Id> {
-        let mut places = Vec::with_capacity(N);
-        for id in operands {
-            places.push(self.place(id)?);
-        }
-        let places: [Place; N] = places.try_into().ok()?;
+        let places: [Place; N] = self.places(&operands)?.try_into().ok()?;
         let depth = self.block_for(&operands, belongs);
         let y = self.new_place(&spec)?;
         self.blocks[depth].push(instruction(places, y));
@@ -302,10 +303,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
 
     /// Adds a call made by an instruction. Returns the index of the call.
     pub fn add_call(&mut self, primitive: &Primitive, inputs: &[Id], spec: Spec, place: Place) -> Option<usize> {
-        let mut sources = Vec::with_capacity(inputs.len());
-        for id in inputs {
-            sources.push(Some(self.source(*id)?));
-        }
+        let sources = inputs.iter().map(|id| self.source(*id).map(Some)).collect::<Option<_>>()?;
         let (outputs, places) = (vec![Some(spec)], vec![Some(place)]);
         self.calls.push(Call { primitive: primitive.clone(), inputs: sources, outputs, places });
         Some(self.calls.len() - 1)

@@ -113,7 +113,13 @@ impl Primitive {
             Self::WithKey(call) => {
                 Self::Grove(call.clone()).parameters().trim_start_matches("key: [0, 0]").trim_start_matches(", ").into()
             }
-            _ => String::new(),
+            Self::Unary(_)
+            | Self::Binary(_)
+            | Self::BinaryScalar(..)
+            | Self::Reduce(_, None)
+            | Self::Where
+            | Self::MatMul
+            | Self::StopGradient => String::new(),
         }
     }
 }

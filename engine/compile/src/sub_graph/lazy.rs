@@ -12,16 +12,16 @@ use crate::Graph;
 
 /// The graph of a differentiation rule. It is traced on first use, because a rule may call its own function.
 #[derive(Clone)]
-pub struct LazyGraph(Arc<Lazy>);
+pub struct LazyGraph(Arc<Inner>);
 
-struct Lazy {
+struct Inner {
     graph: OnceLock<SubGraph>,
     make: Box<dyn Fn() -> Graph + Send + Sync>,
 }
 
 impl LazyGraph {
     pub(crate) fn new(make: impl Fn() -> Graph + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Lazy { graph: OnceLock::new(), make: Box::new(make) }))
+        Self(Arc::new(Inner { graph: OnceLock::new(), make: Box::new(make) }))
     }
 
     /// Returns the graph.
@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for LazyGraph {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let graph = SubGraph::deserialize(deserializer)?;
         let known = OnceLock::from(graph.clone());
-        Ok(Self(Arc::new(Lazy { graph: known, make: Box::new(move || (*graph).clone()) })))
+        Ok(Self(Arc::new(Inner { graph: known, make: Box::new(move || (*graph).clone()) })))
     }
 }
 

@@ -74,6 +74,7 @@ thread_local! {
 /// Calls a function that is traced. If it panics, for example because of a wrong shape, the message ends with the user's line.
 #[track_caller]
 pub(crate) fn naming_lines<T>(f: impl FnOnce() -> T) -> T {
+    // The panic hook belongs to the process and is wrapped once.
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let hook = panic::take_hook();

@@ -52,7 +52,7 @@ pub fn array_of(x: &AnyTensor<Traced>) -> Result<DeviceArray, String> {
     })
 }
 
-/// The first lazy device.
+/// The first lazy device. It belongs to the process, because Burn's default device has no arguments.
 static FIRST: OnceLock<TraceDevice> = OnceLock::new();
 
 /// Returns the default lazy device, if there is one.

@@ -59,7 +59,7 @@ const NONE: TraceDevice = TraceDevice {
 };
 
 thread_local! {
-    /// Device of the innermost trace on this thread.
+    /// Device of the innermost trace on this thread. It is Burn's default device during the trace.
     static CURRENT: Cell<TraceDevice> = const { Cell::new(NONE) };
 }
 

@@ -1,4 +1,7 @@
 //! Registry of active traces and lazy devices.
+//!
+//! The registry belongs to the process. A tensor of Burn has only the number of its device, may be used on any thread, and is
+//! dropped there.
 
 use burn_ir::OperationIr;
 use std::{
@@ -23,7 +26,8 @@ struct Trace {
     inner: Vec<(u16, ThreadId)>,
 }
 
-/// Number of the next trace. The number is part of tensor ids, which identifies tensors of other traces.
+/// Number of the next trace. It is part of the ids of tensors. No number is used twice in a process, so that a tensor of another
+/// trace is recognised.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// Locks the registry.
