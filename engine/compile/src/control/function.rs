@@ -11,6 +11,7 @@ use crate::{
     Primitive, Traced,
     custom::along_tape,
     plan::with_plan,
+    same_type::same_type,
     sub_graph::{HigherOrder, SubGraph},
     target::{Target, keys, missing},
     traced::{TraceClient, TraceDevice, any, tensor_of},
@@ -59,13 +60,12 @@ impl Function for HigherOrder {
     type Vjp = vjp::Pullback;
 
     fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B> {
-        let inputs = given(inputs);
-        if TypeId::of::<B>() == TypeId::of::<Traced>() {
-            let inputs = inputs.into_iter().map(|x| to_traced(x).0).collect();
-            return record(self, inputs).into_iter().map(|x| Some(from_traced(x))).collect();
-        }
-        let device = inputs.first().map(AnyTensor::device).unwrap_or_default();
-        evaluate(self, inputs, &device).into_iter().map(Some).collect()
+        let record = |inputs| record(Primitive::HigherOrder(self.clone()), inputs, self.output_specs());
+        if_recording(inputs, record).unwrap_or_else(|inputs| {
+            let inputs = given(inputs);
+            let device = inputs.first().map(AnyTensor::device).unwrap_or_default();
+            evaluate(self, inputs, &device).into_iter().map(Some).collect()
+        })
     }
 
     fn forward<B: Backend>(&self, inputs: Values<B>, wanted: &Wanted) -> (Outcome<B>, vjp::Pullback) {
@@ -116,30 +116,30 @@ impl FunctionVjp for vjp::Pullback {
     }
 }
 
-/// Records an operation in the trace of its inputs.
-fn record(op: &HigherOrder, inputs: Vec<AnyTensor<Traced>>) -> Vec<AnyTensor<Traced>> {
-    record_primitive(Primitive::HigherOrder(op.clone()), inputs, op.output_specs())
+/// Calls a function that records an operation if the backend is [`Traced`]. Otherwise returns the inputs as the error.
+pub(crate) fn if_recording<B: Backend>(
+    inputs: Values<B>,
+    record: impl FnOnce(Values<Traced>) -> Values<Traced>,
+) -> Result<Values<B>, Values<B>> {
+    let outputs = record(same_type(inputs)?);
+    Ok(same_type(outputs).unwrap_or_else(|_| unreachable!("the inputs are of the same type")))
 }
 
-/// Records a primitive with the given types of outputs.
-fn record_primitive(
-    primitive: Primitive,
-    inputs: Vec<AnyTensor<Traced>>,
-    outputs: Vec<Spec>,
-) -> Vec<AnyTensor<Traced>> {
-    let tensors: Vec<_> = inputs.into_iter().map(tensor_of).collect();
+/// Records a primitive with the given types of outputs in the trace of its inputs.
+fn record(primitive: Primitive, inputs: Values<Traced>, outputs: Vec<Spec>) -> Values<Traced> {
+    let tensors: Vec<_> = given(inputs).into_iter().map(tensor_of).collect();
     let client = tensors.first().map_or_else(|| TraceClient::of(TraceDevice::default()), |x| x.client);
-    client.primitive(primitive, tensors, outputs).into_iter().map(any).collect()
+    client.primitive(primitive, tensors, outputs).into_iter().map(|x| Some(any(x))).collect()
 }
 
-/// Records a primitive whose outputs have the types of its inputs. Returns the inputs as the error if the backend computes values.
+/// Records a primitive whose outputs have the types of its inputs. Returns the inputs as the error if the backend computes
+/// values.
 pub(super) fn record_like_inputs<B: Backend>(primitive: Primitive, inputs: Values<B>) -> Result<Values<B>, Values<B>> {
-    if TypeId::of::<B>() != TypeId::of::<Traced>() {
-        return Err(inputs);
-    }
-    let inputs: Vec<_> = given(inputs).into_iter().map(|x| to_traced(x).0).collect();
-    let specs = inputs.iter().map(|x| Spec { shape: x.shape(), dtype: x.dtype() }).collect();
-    Ok(record_primitive(primitive, inputs, specs).into_iter().map(|x| Some(from_traced(x))).collect())
+    if_recording(inputs, |inputs| {
+        let spec = |x: &AnyTensor<Traced>| Spec { shape: x.shape(), dtype: x.dtype() };
+        let specs = inputs.clone().into_values().iter().flatten().map(spec).collect();
+        record(primitive, inputs, specs)
+    })
 }
 
 /// Returns the index of the branch for a boolean or an integer.

@@ -39,7 +39,7 @@ pub use debug_print::{debug_print, debug_text};
 pub use fori_loop::fori_loop;
 #[cfg(test)]
 pub(crate) use function::step_by_step;
-pub(crate) use function::{apply, from_traced, is_traced, to_traced};
+pub(crate) use function::{apply, from_traced, if_recording, is_traced, to_traced};
 pub(crate) use jvp::duals;
 pub use layers::scan_layers;
 pub(crate) use passes::prune;

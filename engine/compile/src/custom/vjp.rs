@@ -6,7 +6,6 @@ use grove_backend::{
 };
 use grove_tree::Tree;
 use std::{
-    any::TypeId,
     fmt,
     sync::{Arc, OnceLock},
 };
@@ -17,7 +16,7 @@ use super::{
 };
 use crate::{
     Graph, Traced,
-    control::{from_traced, to_traced},
+    control::if_recording,
     primitive::{HigherOrder, LazyGraph, SubGraph},
     trace::types_of,
     types::Types,
@@ -185,12 +184,8 @@ impl<F: CustomVjp> Function for Rule<F> {
     type Vjp = Backward<F>;
 
     fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B> {
-        let inputs = inputs.into_values();
-        if TypeId::of::<B>() == TypeId::of::<Traced>() {
-            let inputs = inputs.into_iter().map(|x| x.map(|x| to_traced(x).0)).collect();
-            return self.traced(inputs).into_iter().map(|x| x.map(from_traced)).collect();
-        }
-        self.call(inputs).0.into_iter().collect()
+        let record = |inputs: Values<Traced>| self.traced(inputs.into_values()).into_iter().collect();
+        if_recording(inputs, record).unwrap_or_else(|inputs| self.call(inputs.into_values()).0.into_iter().collect())
     }
 
     fn forward<B: Backend>(&self, inputs: Values<B>, _wanted: &Wanted) -> (Outcome<B>, Backward<F>) {
