@@ -89,14 +89,58 @@ pub(crate) fn argument(recording: &Recording, path: &Path, shape: &[usize], dtyp
 /// A traced function.
 pub(crate) struct Recorded<O> {
     pub graph: Graph,
-    /// The result with absent leaves.
-    pub shell: O,
-    /// For each leaf of the result, true if the graph returns it.
-    pub present: Vec<bool>,
-    /// Random keys that the graph returns after the leaves, as indices among the keys of the result.
-    pub keys: Vec<usize>,
+    pub result: Returned<O>,
     /// Arrays of the enclosing trace that the function captured: the last arguments of the graph.
     pub captured: Vec<AnyTensor<Traced>>,
+}
+
+/// The result of a traced function, without its arrays.
+pub(crate) struct Returned<O> {
+    /// The result with absent leaves.
+    pub shell: O,
+    /// For each leaf, true if the graph returns it.
+    pub present: Vec<bool>,
+    /// Random keys that the graph returns after the leaves, as indices among the keys of the result.
+    keys: Vec<usize>,
+}
+
+impl<O: Tree<Traced>> Returned<O> {
+    /// Returns the random keys of the trace.
+    pub fn keys(&self) -> Vec<Key> {
+        keys_of(&self.shell).into_iter().map(|(_, key)| key).collect()
+    }
+
+    /// Fills the tree with the results of the program. Random keys that the program has computed replace those in `keys`. Also
+    /// returns the keys of the tree.
+    pub fn filled<B: Backend>(
+        &self,
+        mut results: Vec<Option<AnyTensor<B>>>,
+        mut keys: Vec<Key>,
+    ) -> (O::On<B>, Vec<Key>) {
+        let computed = results.split_off(results.len() - self.keys.len());
+        for (position, words) in self.keys.iter().zip(computed) {
+            keys[*position] = match words {
+                Some(AnyTensor::Int(words)) => Key::from_data::<B>(Tensor::from_primitive(words)),
+                _ => unreachable!("the words of a key are integers"),
+            };
+        }
+        (self.filled_with_keys(results, &keys), keys)
+    }
+
+    /// Fills the tree with arrays and random keys.
+    pub fn filled_with_keys<B: Backend>(
+        &self,
+        arrays: impl IntoIterator<Item = Option<AnyTensor<B>>>,
+        keys: &[Key],
+    ) -> O::On<B> {
+        let (mut arrays, mut present) = (arrays.into_iter(), self.present.iter());
+        put_keys(keys.to_vec(), || {
+            self.shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| {
+                let array = present.next().filter(|present| **present).and_then(|_| arrays.next()).flatten();
+                array.map_or_else(|| AnyArray::absent(leaf.shape(), leaf.dtype()), AnyArray::present)
+            })
+        })
+    }
 }
 
 /// Returns captured arrays on the backend of the function's arguments.
@@ -113,37 +157,6 @@ pub(crate) fn captured_on<B: Backend>(captured: &[AnyTensor<Traced>]) -> Vec<Any
         );
     }
     captured.iter().cloned().map(from_traced).collect()
-}
-
-/// Replaces the keys of a result that the program has computed.
-pub(crate) fn computed_keys<B: Backend>(
-    mut keys: Vec<Key>,
-    positions: &[usize],
-    computed: impl IntoIterator<Item = AnyTensor<B>>,
-) -> Vec<Key> {
-    for (position, words) in positions.iter().zip(computed) {
-        keys[*position] = match words {
-            AnyTensor::Int(words) => Key::from_data::<B>(Tensor::from_primitive(words)),
-            _ => unreachable!("the words of a key are integers"),
-        };
-    }
-    keys
-}
-
-/// Fills a tree with the results of a program and with random keys.
-pub(crate) fn filled<B: Backend, O: Tree<Traced>>(
-    shell: &O,
-    present: &[bool],
-    results: impl IntoIterator<Item = Option<AnyTensor<B>>>,
-    keys: &[Key],
-) -> O::On<B> {
-    let (mut results, mut present) = (results.into_iter(), present.iter());
-    put_keys(keys.to_vec(), || {
-        shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| {
-            let result = present.next().filter(|present| **present).and_then(|_| results.next()).flatten();
-            result.map_or_else(|| AnyArray::absent(leaf.shape(), leaf.dtype()), AnyArray::present)
-        })
-    })
 }
 
 /// Traces a function of a tree created by `lift`.
@@ -182,7 +195,7 @@ pub(crate) fn record_with<T, O: Tree<Traced>>(
         (path.clone(), key.data::<Traced>(&recording.device()).into())
     }));
     match recording.finish_within(outputs, key_outputs) {
-        Ok((graph, captured)) => Recorded { graph, shell, present, keys, captured },
+        Ok((graph, captured)) => Recorded { graph, result: Returned { shell, present, keys }, captured },
         Err(path) => panic!(
             "the {} of a traced function is an array of another trace: pass it as an argument, and return what \
              is computed from it{}",

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::On;
-use crate::{Traced, eval::Program, types::Types};
+use crate::{Traced, eval::Program, trace::Returned, types::Types};
 
 /// Shape and dtype of a leaf of the argument, and true if it is present.
 pub(super) type LeafType = (Vec<usize>, DType, bool);
@@ -41,10 +41,8 @@ pub(super) struct Compiled<Out> {
     /// The backend that folded constants of the program, if any were folded.
     pub folded_on: Option<TypeId>,
     pub program: Program,
-    /// See [`Recorded`](crate::trace::Recorded) for this field and the following ones.
-    pub shell: Out,
-    pub present: Vec<bool>,
-    pub keys: Vec<usize>,
+    pub result: Returned<Out>,
+    /// See [`Recorded::captured`](crate::trace::Recorded::captured).
     pub captured: Vec<AnyTensor<Traced>>,
 }
 

@@ -19,7 +19,7 @@ use std::{
 use crate::{
     Graph, TraceDevice, Traced,
     eval::Program,
-    trace::{Recorded, argument, captured_on, computed_keys, filled, key_paths, record},
+    trace::{Recorded, argument, captured_on, key_paths, record},
     traced::Recording,
     types::Types,
 };
@@ -179,17 +179,14 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         values.extend(captured_on::<B>(&compiled.captured));
         let of_graph = &compiled.program.graph().keys;
         let keys = Rc::new(of_graph.with(&keys));
-        let mut results = compiled.program.run_with_keys::<B>(values, &keys, &device).into_iter();
+        let results = compiled.program.run_with_keys::<B>(values, &keys, &device);
         if B::LAZY {
             // The operations between two calls are a program too, even if nothing reads their results.
             let mut label = DefaultHasher::new();
             Location::caller().hash(&mut label);
             B::end_step(&device, label.finish());
         }
-        let count = compiled.present.iter().filter(|present| **present).count();
-        let arrays: Vec<_> = results.by_ref().take(count).map(Some).collect();
-        let keys = computed_keys(of_graph.results(&keys), &compiled.keys, results);
-        filled(&compiled.shell, &compiled.present, arrays, &keys)
+        compiled.result.filled(results.into_iter().map(Some).collect(), of_graph.results(&keys)).0
     }
 
     /// Returns the program for arguments with this structure and these leaves; traces it if it is not cached.
@@ -227,7 +224,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             })
         };
         let recording = Recording::within(on.types, on.device);
-        let Recorded { graph, shell, present, keys, captured } = record(recording, lift, &self.f);
+        let Recorded { graph, result, captured } = record(recording, lift, &self.f);
         let graph = graph.without_common_subexpressions().simplified();
         let count = graph.equations().len();
         let graph = (on.fold)(graph);
@@ -235,7 +232,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         // Simplified equations may be duplicates of others.
         let graph = graph.without_common_subexpressions();
         let program = Program::new(if on.fused { graph.fused() } else { graph });
-        Compiled { signature: signature.clone(), folded_on, program, shell, present, keys, captured }
+        Compiled { signature: signature.clone(), folded_on, program, result, captured }
     }
 
     /// Returns the graph of the most recently used program.

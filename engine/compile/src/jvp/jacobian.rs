@@ -91,10 +91,11 @@ impl<B: Backend> fmt::Display for Jacobian<B> {
 /// ```
 #[track_caller]
 pub fn jacfwd<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Jacobian<B> {
-    let TracedCall { arguments, values, captured, program, shell, present, device, .. } = traced_call(f, args);
+    let TracedCall { arguments, values, captured, program, result, device } = traced_call(f, args);
     let (_, derivative) = derivative(&program, values, captured, device);
     let arguments = arguments.into_iter().filter(|(.., present)| *present).map(|(path, ..)| path);
-    let results = leaves(&shell).into_iter().zip(present).filter(|(_, present)| *present).map(|((path, _), _)| path);
+    let results = leaves(&result.shell).into_iter().zip(result.present);
+    let results = results.filter(|(_, present)| *present).map(|((path, _), _)| path);
     let (arguments, results): (Vec<_>, Vec<_>) = (arguments.collect(), results.collect());
     let mut blocks = Vec::new();
     for (i, argument) in arguments.iter().enumerate() {

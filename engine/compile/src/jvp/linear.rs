@@ -6,14 +6,14 @@ use grove_tree::{Key, Tree};
 use std::{fmt, marker::PhantomData};
 
 use super::{
-    Arguments, TracedCall, directions, result_keys,
+    Arguments, TracedCall, directions,
     rules::{self, Dual},
     traced_call,
 };
 use crate::{
     Graph, Traced,
     eval::Program,
-    trace::{computed_keys, filled},
+    trace::Returned,
     traced::{Recording, outputs_at},
     vmap::{self, Batched},
 };
@@ -42,20 +42,17 @@ pub fn linearize<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     f: impl FnOnce(A::On<Traced>) -> O,
     args: &A,
 ) -> (O::On<B>, Linearized<B, A, O>) {
-    let TracedCall { arguments, values, captured, program, shell, present, keys, device } = traced_call(f, args);
-    let (mut values, derivative) = derivative(&program, values, captured, device);
-    let words = values.split_off(values.len() - keys.len());
-    let keys = computed_keys(result_keys(&shell), &keys, words);
-    let value = filled(&shell, &present, values.into_iter().map(Some), &keys);
-    (value, Linearized { arguments, derivative, shell, present, keys, args: PhantomData })
+    let TracedCall { arguments, values, captured, program, result, device } = traced_call(f, args);
+    let (values, derivative) = derivative(&program, values, captured, device);
+    let (value, keys) = result.filled(values.into_iter().map(Some).collect(), result.keys());
+    (value, Linearized { arguments, derivative, result, keys, args: PhantomData })
 }
 
 /// Derivative of a function at a point, as a linear function of directions; see [`linearize`].
 pub struct Linearized<B: Backend, A, O> {
     arguments: Arguments<B>,
     derivative: LinearMap<B>,
-    shell: O,
-    present: Vec<bool>,
+    result: Returned<O>,
     keys: Vec<Key>,
     args: PhantomData<fn(A) -> O>,
 }
@@ -69,8 +66,7 @@ impl<B: Backend, A: Tree<B>, O: Tree<Traced>> Linearized<B, A, O> {
     #[track_caller]
     pub fn call(&self, direction: &A) -> O::On<B> {
         let directions = directions(&self.arguments, direction);
-        let tangents = self.derivative.call(directions);
-        filled(&self.shell, &self.present, tangents, &self.keys)
+        self.result.filled_with_keys(self.derivative.call(directions), &self.keys)
     }
 }
 

@@ -9,13 +9,12 @@ mod rules;
 use burn::tensor::Tensor;
 use grove_backend::{AnyTensor, Autodiff, Backend};
 use grove_transform::grad;
-use grove_tree::{AnyArray, Key, Path, Tree, leaves};
+use grove_tree::{AnyArray, Path, Tree, leaves};
 
 use crate::{
     Traceable, Traced,
     eval::Program,
-    graph::keys_of,
-    trace::{Recorded, arguments_for, captured_on, computed_keys, filled, record},
+    trace::{Recorded, Returned, arguments_for, captured_on, record},
     traced::Recording,
     tree_arrays::arrays,
     types::Types,
@@ -52,16 +51,15 @@ pub fn jvp<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     args: &A,
     tangents: &A,
 ) -> (O::On<B>, O::On<B>) {
-    let TracedCall { arguments, values, captured, program, shell, present, keys, device } = traced_call(f, args);
+    let TracedCall { arguments, values, captured, program, result, device } = traced_call(f, args);
     let directions = directions(&arguments, tangents);
     let duals = values.into_iter().zip(directions).map(|(primal, tangent)| Dual { primal, tangent });
     let duals = duals.chain(captured.into_iter().map(Dual::constant)).collect();
     let results = rules::run(&program, duals, &device).into_iter();
-    let (mut primals, tangents): (Vec<_>, Vec<_>) =
+    let (primals, tangents): (Vec<_>, Vec<_>) =
         results.map(|dual| (Some(dual.primal.clone()), dual.into_tangent())).unzip();
-    let words = primals.split_off(primals.len() - keys.len()).into_iter().flatten();
-    let keys = computed_keys(result_keys(&shell), &keys, words);
-    (filled(&shell, &present, primals, &keys), filled(&shell, &present, tangents, &keys))
+    let (value, keys) = result.filled(primals, result.keys());
+    (value, result.filled_with_keys(tangents, &keys))
 }
 
 /// Computes the Hessian-vector product of a scalar function by forward-over-reverse differentiation: the derivative of the
@@ -100,11 +98,7 @@ struct TracedCall<B: Backend, O> {
     /// Arrays of the enclosing trace that the function captured: the last arguments of the program.
     captured: Vec<AnyTensor<B>>,
     program: Program,
-    /// The result with absent leaves, and for each leaf true if the program returns it.
-    shell: O,
-    present: Vec<bool>,
-    /// See [`Recorded::keys`].
-    keys: Vec<usize>,
+    result: Returned<O>,
     device: B::Device,
 }
 
@@ -125,10 +119,10 @@ fn traced_call<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     let device = device.unwrap_or_default();
     let lift = |recording: &_| arguments_for(recording, args.clone());
     let recording = Recording::within(Types::of::<B>(Some(&device)), &device);
-    let Recorded { graph, shell, present, keys, captured } = record(recording, lift, f);
+    let Recorded { graph, result, captured } = record(recording, lift, f);
     let program = Program::new(graph.decomposed().without_common_subexpressions());
     let captured = captured_on::<B>(&captured);
-    TracedCall { arguments, values, captured, program, shell, present, keys, device }
+    TracedCall { arguments, values, captured, program, result, device }
 }
 
 /// Returns the tangents of the present arguments, in order.
@@ -154,9 +148,4 @@ fn directions<B: Backend, A: Tree<B>>(arguments: &Arguments<B>, tangents: &A) ->
             tangent.into_value()
         })
         .collect()
-}
-
-/// Returns the random keys of a result.
-fn result_keys<O: Tree<Traced>>(shell: &O) -> Vec<Key> {
-    keys_of(shell).into_iter().map(|(_, key)| key).collect()
 }

@@ -17,7 +17,7 @@ use crate::{
     Graph, Traced,
     eval::Program,
     graph::{Var, as_key, keys_of},
-    trace::{Recorded, argument, captured_on, record_with},
+    trace::{Recorded, Returned, argument, captured_on, record_with},
     traced::Recording,
     types::Types,
     words::named,
@@ -129,7 +129,8 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
             })
         };
         let recording = Recording::within(Types::of::<B>(Some(&device)), &device);
-        let Recorded { graph, shell, present, captured, .. } = record_with(recording, lift, &self.f, as_array);
+        let Recorded { graph, result, captured } = record_with(recording, lift, &self.f, as_array);
+        let Returned { shell, present, .. } = result;
         let arguments = leaves.into_iter().filter_map(|leaf| {
             let tensor = leaf.array.into_value()?;
             Some(match leaf.axis {
