@@ -5,7 +5,7 @@ use grove_backend::ops::Spec;
 
 use crate::{
     graph::require,
-    sub_graph::{HigherOrder, SubGraph, is_float, stacked},
+    sub_graph::{HigherOrder, ScanLoop, SubGraph, WhileLoop, is_float, stacked},
 };
 
 /// Returns the type of one step of a stacked array; `None` for a scalar.
@@ -48,7 +48,7 @@ impl HigherOrder {
                     |branch: &SubGraph| takes(branch, operands) && branch.output_specs() == first.output_specs();
                 require(branches.iter().all(alike), "all branches must accept the operands and return the same types")
             }
-            Self::While { cond, body, consts } => {
+            Self::While(WhileLoop { cond, body, consts }) => {
                 require(*consts <= inputs.len(), "it has more constants than inputs")?;
                 require(takes(cond, inputs) && takes(body, inputs), "condition and body must accept the inputs")?;
                 require(body.output_specs() == inputs[*consts..], "the body must return the next carry")?;
@@ -56,7 +56,7 @@ impl HigherOrder {
                 let truth = |spec: &Spec| is_number_of_one(spec) && matches!(spec.dtype, DType::Bool(_));
                 require(holds.len() == 1 && truth(&holds[0]), "the condition must return one boolean of shape [1]")
             }
-            Self::Scan { body, length, consts, carries, .. } => {
+            Self::Scan(ScanLoop { body, length, consts, carries, .. }) => {
                 let fixed = consts.checked_add(*carries).filter(|fixed| *fixed <= inputs.len());
                 let Some(fixed) = fixed else { return Err("it has more constants and carries than inputs".into()) };
                 require(*length > 0, "it must have at least one step")?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Cost, OperationCost,
-    sub_graph::{HigherOrder, SubGraph},
+    sub_graph::{HigherOrder, ScanLoop, SubGraph, WhileLoop},
 };
 
 impl HigherOrder {
@@ -20,8 +20,8 @@ impl HigherOrder {
                     .into_iter()
                     .collect()
             }
-            Self::While { cond, body, .. } => vec![(cond.cost(), 1), (body.cost(), 1)],
-            Self::Scan { body, length, .. } => vec![(body.cost(), *length)],
+            Self::While(WhileLoop { cond, body, .. }) => vec![(cond.cost(), 1), (body.cost(), 1)],
+            Self::Scan(ScanLoop { body, length, .. }) => vec![(body.cost(), *length)],
             Self::CustomJvp { function, .. } | Self::CustomVjp { function, .. } => vec![(function.cost(), 1)],
         }
     }

@@ -12,7 +12,7 @@ use crate::{
     custom::along_tape,
     plan::with_plan,
     same_type::same_type,
-    sub_graph::{HigherOrder, SubGraph},
+    sub_graph::{HigherOrder, ScanLoop, WhileLoop},
     target::{Target, keys, missing},
     traced::{TraceClient, TraceDevice, any, tensor_of},
 };
@@ -177,7 +177,7 @@ pub(crate) fn step_by_step<B: Backend>(
             let index = inputs.pop().unwrap_or_else(|| missing());
             branches[branch_of(index, branches.len())].program().run(operands, device)
         }
-        HigherOrder::While { cond, body, consts } => {
+        HigherOrder::While(WhileLoop { cond, body, consts }) => {
             let mut carry = inputs.split_off(*consts);
             let (mut cond, mut body) = (cond.program().on(target), body.program().on(target));
             let with_consts = |carry: Vec<_>| inputs.iter().cloned().chain(carry).collect();
@@ -189,28 +189,19 @@ pub(crate) fn step_by_step<B: Backend>(
                 carry = body.run(with_consts(carry));
             }
         }
-        HigherOrder::Scan { body, length, reverse, consts, carries } => {
-            let mut carry = inputs.split_off(*consts);
-            let xs = carry.split_off(*carries);
-            steps(body, inputs, carry, xs, *length, *reverse, target)
-        }
+        HigherOrder::Scan(scan) => steps(scan, inputs, target),
         HigherOrder::CustomJvp { function, .. } | HigherOrder::CustomVjp { function, .. } => {
             function.program().run(inputs, device)
         }
     }
 }
 
-/// Runs the steps of a scan on the host.
-fn steps<B: Backend>(
-    body: &SubGraph,
-    consts: Vec<AnyTensor<B>>,
-    mut carry: Vec<AnyTensor<B>>,
-    xs: Vec<AnyTensor<B>>,
-    length: usize,
-    reverse: bool,
-    target: &Target<'_, B>,
-) -> Vec<AnyTensor<B>> {
-    let carries = carry.len();
+/// Runs the steps of a scan on the host. The inputs are constants, the carry and arrays.
+fn steps<B: Backend>(scan: &ScanLoop, mut inputs: Vec<AnyTensor<B>>, target: &Target<'_, B>) -> Vec<AnyTensor<B>> {
+    let ScanLoop { body, length, reverse, .. } = scan;
+    let (length, reverse, carries) = (*length, *reverse, scan.carries);
+    let mut carry = inputs.split_off(scan.consts);
+    let xs = carry.split_off(carries);
     let mut body_on = body.program().on(target);
     // Handles take more memory than small rows, so only some rows are unstacked at a time.
     let mut parts: Vec<Vec<AnyTensor<B>>> = vec![Vec::new(); body.outputs.len() - carries];
@@ -227,7 +218,7 @@ fn steps<B: Backend>(
                 let row = if reverse { rows.next_back() } else { rows.next() };
                 row.unwrap_or_else(|| missing())
             });
-            let arguments = consts.iter().cloned().chain(carry).chain(step).collect();
+            let arguments = inputs.iter().cloned().chain(carry).chain(step).collect();
             carry = body_on.run(arguments);
             for (ys, y) in ys.iter_mut().zip(carry.split_off(carries)) {
                 ys.push(y);

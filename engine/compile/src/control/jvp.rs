@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Traced,
     jvp::{Dual, run},
-    sub_graph::{HigherOrder, SubGraph, is_float},
+    sub_graph::{HigherOrder, ScanLoop, SubGraph, WhileLoop, is_float},
     traced::{Recording, outputs_at},
 };
 
@@ -53,8 +53,8 @@ pub(crate) fn duals<B: Backend>(
     let count = op.output_specs().len();
     let (op_with_tangents, arguments, flags) = match op {
         HigherOrder::Cond { branches } => cond(branches, inputs, &given[1..]),
-        HigherOrder::Scan { .. } => scan(op, inputs, &given),
-        HigherOrder::While { .. } => while_loop(op, inputs, &given),
+        HigherOrder::Scan(op) => scan(op, inputs, &given),
+        HigherOrder::While(op) => while_loop(op, inputs, &given),
         HigherOrder::CustomJvp { function, jvp, .. } => {
             let tangents = inputs.into_iter().filter_map(Dual::into_tangent);
             let arguments = primals.iter().cloned().chain(tangents).collect();
@@ -76,7 +76,7 @@ pub(crate) fn duals<B: Backend>(
     let mut results = apply(&op_with_tangents, arguments, device);
     // Both operations return the primals and tangents of the carry before those of the arrays.
     let carries = match op {
-        HigherOrder::Scan { carries, .. } => *carries,
+        HigherOrder::Scan(ScanLoop { carries, .. }) => *carries,
         _ => count,
     };
     let after_carry = carries + flags[..carries].iter().filter(|has| **has).count();
@@ -118,27 +118,20 @@ fn looped(body: &SubGraph, consts: usize, carries: usize, given: &[bool]) -> (Fl
     flagged::looped(body, consts, carries, given.to_vec(), |given, forced| tangents(body, given, forced))
 }
 
-fn scan<B: Backend>(op: &HigherOrder, inputs: Vec<Dual<B>>, given: &[bool]) -> WithTangents<B> {
-    let HigherOrder::Scan { body, length, reverse, consts, carries } = op else { unreachable!("it is a scan") };
-    let (consts, carries) = (*consts, *carries);
-    let (step, given) = looped(body, consts, carries, given);
+fn scan<B: Backend>(op: &ScanLoop, inputs: Vec<Dual<B>>, given: &[bool]) -> WithTangents<B> {
+    let (consts, carries) = (op.consts, op.carries);
+    let (step, given) = looped(&op.body, consts, carries, given);
     let parts = [0..consts, consts..consts + carries, consts + carries..given.len()];
     let mut graph = (*step.graph).clone();
     graph.inputs = interleaved(&graph.inputs, &given, &parts);
     graph.outputs = interleaved(&graph.outputs, &step.flags, &[0..carries, carries..step.flags.len()]);
     let count = |range: &std::ops::Range<usize>| range.len() + given[range.clone()].iter().filter(|has| **has).count();
-    let op = HigherOrder::Scan {
-        body: SubGraph::new(graph),
-        length: *length,
-        reverse: *reverse,
-        consts: count(&parts[0]),
-        carries: count(&parts[1]),
-    };
-    (op, interleaved(&flat(inputs, &given), &given, &parts), step.flags)
+    let op = ScanLoop { body: SubGraph::new(graph), consts: count(&parts[0]), carries: count(&parts[1]), ..op.clone() };
+    (HigherOrder::Scan(op), interleaved(&flat(inputs, &given), &given, &parts), step.flags)
 }
 
-fn while_loop<B: Backend>(op: &HigherOrder, inputs: Vec<Dual<B>>, given: &[bool]) -> WithTangents<B> {
-    let HigherOrder::While { cond, body, consts } = op else { unreachable!("it is a loop") };
+fn while_loop<B: Backend>(op: &WhileLoop, inputs: Vec<Dual<B>>, given: &[bool]) -> WithTangents<B> {
+    let WhileLoop { cond, body, consts } = op;
     let consts = *consts;
     let (step, given) = looped(body, consts, given.len() - consts, given);
     let parts = [0..consts, consts..given.len()];
@@ -151,12 +144,9 @@ fn while_loop<B: Backend>(op: &HigherOrder, inputs: Vec<Dual<B>>, given: &[bool]
     let mut graph = (*step.graph).clone();
     graph.inputs = interleaved(&graph.inputs, &given, &parts);
     let tangents_of_consts = given[..consts].iter().filter(|has| **has).count();
-    let op = HigherOrder::While {
-        cond: SubGraph::new(condition),
-        body: SubGraph::new(graph),
-        consts: consts + tangents_of_consts,
-    };
-    (op, interleaved(&flat(inputs, &given), &given, &parts), step.flags)
+    let op =
+        WhileLoop { cond: SubGraph::new(condition), body: SubGraph::new(graph), consts: consts + tangents_of_consts };
+    (HigherOrder::While(op), interleaved(&flat(inputs, &given), &given, &parts), step.flags)
 }
 
 /// Sorts primals followed by tangents into parts: the primals of each part are followed by their tangents.

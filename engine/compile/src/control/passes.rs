@@ -7,7 +7,7 @@ use crate::{
     Graph,
     graph::{Equation, Var},
     primitive::Primitive,
-    sub_graph::{HigherOrder, LazyGraph, SubGraph},
+    sub_graph::{HigherOrder, LazyGraph, ScanLoop, SubGraph, WhileLoop},
 };
 
 impl HigherOrder {
@@ -15,8 +15,8 @@ impl HigherOrder {
     pub(crate) fn sub_graphs(&self) -> Vec<(&'static str, &SubGraph)> {
         match self {
             Self::Cond { branches } => branches.iter().map(|branch| ("branch", branch)).collect(),
-            Self::While { cond, body, .. } => vec![("cond", cond), ("body", body)],
-            Self::Scan { body, .. } => vec![("body", body)],
+            Self::While(WhileLoop { cond, body, .. }) => vec![("cond", cond), ("body", body)],
+            Self::Scan(ScanLoop { body, .. }) => vec![("body", body)],
             Self::CustomJvp { function, .. } | Self::CustomVjp { function, .. } => vec![("function", function)],
         }
     }
@@ -25,11 +25,11 @@ impl HigherOrder {
     pub(crate) fn with_sub_graphs(mut self, mut new: impl FnMut(&SubGraph) -> SubGraph) -> Self {
         match &mut self {
             Self::Cond { branches } => branches.iter_mut().for_each(|branch| *branch = new(branch)),
-            Self::While { cond, body, .. } => {
+            Self::While(WhileLoop { cond, body, .. }) => {
                 *cond = new(cond);
                 *body = new(body);
             }
-            Self::Scan { body, .. } => *body = new(body),
+            Self::Scan(ScanLoop { body, .. }) => *body = new(body),
             Self::CustomJvp { function, .. } | Self::CustomVjp { function, .. } => *function = new(function),
         }
         self
@@ -50,7 +50,7 @@ impl HigherOrder {
                 *forward = new(forward);
                 *backward = later(backward);
             }
-            Self::Cond { .. } | Self::While { .. } | Self::Scan { .. } => {}
+            Self::Cond { .. } | Self::While(_) | Self::Scan(_) => {}
         }
         op
     }
@@ -78,66 +78,73 @@ impl HigherOrder {
     }
 }
 
+/// An operation without unused results, and for each input and output of the original operation true if it remains.
+type Pruned = (HigherOrder, Vec<bool>, Vec<bool>);
+
 /// Removes unused results from an equation with sub-graphs, and the arguments that only these results need.
 pub(crate) fn prune(equation: &mut Equation, live: &HashSet<Var>) {
     let Primitive::HigherOrder(op) = &equation.primitive else { return };
-    let used: Vec<bool> = equation.outputs.iter().map(|var| var.is_some_and(|var| live.contains(&var))).collect();
-    let (op, inputs, outputs) = match op {
-        HigherOrder::Cond { branches } => {
-            let keep = |branch: &SubGraph| with_outputs(branch, &used);
-            let graphs: Vec<Graph> = branches.iter().map(keep).collect();
-            let needed: Vec<bool> = (0..branches[0].inputs.len())
-                .map(|i| graphs.iter().any(|graph| uses(graph, graph.inputs[i].1)))
-                .collect();
-            if used.iter().all(|used| *used) && needed.iter().all(|needed| *needed) {
-                return;
-            }
-            let branches = graphs.into_iter().map(|graph| SubGraph::new(with_inputs(graph, &needed))).collect();
-            let inputs = std::iter::once(true).chain(needed).collect();
-            (HigherOrder::Cond { branches }, inputs, used)
-        }
-        HigherOrder::Scan { body, length, reverse, consts, carries } => {
-            let (consts, carries) = (*consts, *carries);
-            // A carry is needed if its final value is used or a needed value depends on it.
-            let mut keep = used.clone();
-            let graph = loop {
-                let graph = with_outputs(body, &keep);
-                let mut grown = false;
-                for (i, keep) in keep.iter_mut().take(carries).enumerate() {
-                    if !*keep && uses(&graph, graph.inputs[consts + i].1) {
-                        (*keep, grown) = (true, true);
-                    }
-                }
-                if !grown {
-                    break graph;
-                }
-            };
-            let is_needed = |i: usize| match i.checked_sub(consts) {
-                Some(carry) if carry < carries => keep[carry],
-                _ => uses(&graph, graph.inputs[i].1),
-            };
-            let needed: Vec<bool> = (0..graph.inputs.len()).map(is_needed).collect();
-            if keep.iter().all(|keep| *keep) && needed.iter().all(|needed| *needed) {
-                return;
-            }
-            let count = |flags: &[bool]| flags.iter().filter(|flag| **flag).count();
-            let op = HigherOrder::Scan {
-                body: SubGraph::new(with_inputs(graph, &needed)),
-                length: *length,
-                reverse: *reverse,
-                consts: count(&needed[..consts]),
-                carries: count(&keep[..carries]),
-            };
-            (op, needed, keep)
-        }
-        _ => return,
+    let used = equation.outputs.iter().map(|var| var.is_some_and(|var| live.contains(&var))).collect();
+    let pruned = match op {
+        HigherOrder::Cond { branches } => pruned_cond(branches, used),
+        HigherOrder::Scan(scan) => pruned_scan(scan, used),
+        HigherOrder::While(_) | HigherOrder::CustomJvp { .. } | HigherOrder::CustomVjp { .. } => None,
     };
+    let Some((op, inputs, outputs)) = pruned else { return };
     let retained = |flags: &[bool], vars: &[Option<Var>]| -> Vec<Option<Var>> {
         vars.iter().zip(flags).filter(|(_, keep)| **keep).map(|(var, _)| *var).collect()
     };
     equation.inputs = retained(&inputs, &equation.inputs);
     equation.outputs = retained(&outputs, &equation.outputs);
     equation.primitive = Primitive::HigherOrder(op);
+}
+
+/// Returns `None` if nothing is unused.
+fn pruned_cond(branches: &[SubGraph], used: Vec<bool>) -> Option<Pruned> {
+    let graphs: Vec<Graph> = branches.iter().map(|branch| with_outputs(branch, &used)).collect();
+    let is_needed = |i: usize| graphs.iter().any(|graph| uses(graph, graph.inputs[i].1));
+    let needed: Vec<bool> = (0..branches[0].inputs.len()).map(is_needed).collect();
+    if used.iter().chain(&needed).all(|needed| *needed) {
+        return None;
+    }
+    let branches = graphs.into_iter().map(|graph| SubGraph::new(with_inputs(graph, &needed))).collect();
+    let inputs = std::iter::once(true).chain(needed).collect();
+    Some((HigherOrder::Cond { branches }, inputs, used))
+}
+
+/// Returns `None` if nothing is unused.
+fn pruned_scan(scan: &ScanLoop, used: Vec<bool>) -> Option<Pruned> {
+    let (consts, carries) = (scan.consts, scan.carries);
+    // A carry is needed if its final value is used or a needed value depends on it.
+    let mut keep = used;
+    let graph = loop {
+        let graph = with_outputs(&scan.body, &keep);
+        let mut grown = false;
+        for (i, keep) in keep.iter_mut().take(carries).enumerate() {
+            if !*keep && uses(&graph, graph.inputs[consts + i].1) {
+                (*keep, grown) = (true, true);
+            }
+        }
+        if !grown {
+            break graph;
+        }
+    };
+    let is_needed = |i: usize| match i.checked_sub(consts) {
+        Some(carry) if carry < carries => keep[carry],
+        _ => uses(&graph, graph.inputs[i].1),
+    };
+    let needed: Vec<bool> = (0..graph.inputs.len()).map(is_needed).collect();
+    if keep.iter().chain(&needed).all(|needed| *needed) {
+        return None;
+    }
+    let count = |flags: &[bool]| flags.iter().filter(|flag| **flag).count();
+    let op = ScanLoop {
+        body: SubGraph::new(with_inputs(graph, &needed)),
+        consts: count(&needed[..consts]),
+        carries: count(&keep[..carries]),
+        ..scan.clone()
+    };
+    Some((HigherOrder::Scan(op), needed, keep))
 }
 
 /// Returns the graph with a subset of its outputs, without dead code.

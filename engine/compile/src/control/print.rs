@@ -1,6 +1,6 @@
 //! Text of higher-order operations, in the style of a jaxpr.
 
-use crate::sub_graph::{HigherOrder, SubGraph};
+use crate::sub_graph::{HigherOrder, ScanLoop, SubGraph, WhileLoop};
 
 impl HigherOrder {
     /// Formats the static parameters, one per line, for an equation that is indented by four spaces.
@@ -13,12 +13,12 @@ impl HigherOrder {
                     branches.iter().map(|branch| format!("\n        {}", indented(branch, 8))).collect();
                 line("branches", &format!("({}\n      )", branches.concat()));
             }
-            Self::While { cond, body, consts } => {
+            Self::While(WhileLoop { cond, body, consts }) => {
                 line("body_jaxpr", &indented(body, 6));
                 line("cond_jaxpr", &indented(cond, 6));
                 line("nconsts", &consts.to_string());
             }
-            Self::Scan { body, length, reverse, consts, carries } => {
+            Self::Scan(ScanLoop { body, length, reverse, consts, carries }) => {
                 line("jaxpr", &indented(body, 6));
                 line("length", &length.to_string());
                 line("num_carry", &carries.to_string());

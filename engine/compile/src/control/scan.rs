@@ -14,7 +14,7 @@ use super::{
         with_captured, with_what_it_captures,
     },
 };
-use crate::sub_graph::{HigherOrder, SubGraph};
+use crate::sub_graph::{HigherOrder, ScanLoop, SubGraph};
 
 /// Scans a function over the leading axis of a tree while passing on a carry: `jax.lax.scan`.
 ///
@@ -242,7 +242,7 @@ fn operation(
         |inputs: Vec<((String, crate::Var), &bool)>| inputs.into_iter().map(|(input, _)| input).collect::<Vec<_>>();
     let (consts, carries) = (captured + constants.len(), changing.len());
     graph.inputs = [of_captured, of(constants), of(changing), xs].concat();
-    (HigherOrder::Scan { body: SubGraph::new(graph), length, reverse, consts, carries }, kept)
+    (HigherOrder::Scan(ScanLoop { body: SubGraph::new(graph), length, reverse, consts, carries }), kept)
 }
 
 /// Returns one step of a stacked tree, with absent leaves.

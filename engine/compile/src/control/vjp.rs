@@ -17,7 +17,7 @@ use crate::{
     Primitive, Traced,
     eval::apply_one,
     primitive::Binary,
-    sub_graph::{HigherOrder, LazyGraph, SubGraph, is_float, stacked},
+    sub_graph::{HigherOrder, LazyGraph, ScanLoop, SubGraph, is_float},
     target::{Target, missing},
     traced::{Recording, outputs_at},
 };
@@ -79,14 +79,9 @@ pub(super) fn forward<B: Backend>(
             let pullback = Rule::Cond { op: HigherOrder::Cond { branches }, outputs: op.output_specs(), positions };
             (outcome(outputs, inputs), pullback)
         }
-        HigherOrder::Scan { body, length, reverse, consts, carries } => {
-            let saving = HigherOrder::Scan {
-                body: saving(body, *consts, *carries),
-                length: *length,
-                reverse: *reverse,
-                consts: *consts,
-                carries: *carries,
-            };
+        HigherOrder::Scan(scan) => {
+            let ScanLoop { body, consts, carries, .. } = scan;
+            let saving = HigherOrder::Scan(ScanLoop { body: saving(body, *consts, *carries), ..scan.clone() });
             let mut outputs = apply(&saving.with_forward_passes(), inputs.clone(), &device);
             let saved = outputs.split_off(body.outputs.len());
             let kept = [&inputs[..*consts], &saved[..], &inputs[consts + carries..]].concat();
@@ -95,15 +90,15 @@ pub(super) fn forward<B: Backend>(
             // A carry passes gradients from step to step, even if the gradient of its initial value is not wanted.
             let flag = |i: usize| is_float(&specs[i]) && (is_wanted(i) || in_carry(i));
             let pullback = match gradients {
-                Some(Gradients { graphs, of }) => scan_pullback(op, body, of, &graphs[0]),
+                Some(Gradients { graphs, of }) => scan_pullback(scan, of, &graphs[0]),
                 None => {
                     let flags: Vec<_> = (0..specs.len()).map(flag).collect();
-                    scan_pullback(op, body, &flags, &differentiated(body, &flags))
+                    scan_pullback(scan, &flags, &differentiated(body, &flags))
                 }
             };
             (outcome(outputs, kept), pullback)
         }
-        HigherOrder::While { .. } => (outcome(apply(op, inputs, &device), Vec::new()), Rule::While),
+        HigherOrder::While(_) => (outcome(apply(op, inputs, &device), Vec::new()), Rule::While),
         HigherOrder::CustomVjp { forward, backward, function, .. } => {
             let specs = function.output_specs();
             let arguments = function.input_specs();
@@ -204,9 +199,9 @@ fn saving(body: &SubGraph, consts: usize, carries: usize) -> SubGraph {
 
 /// Derives the pullback of a scan from the derivative of its body. `flags` are the arguments with a gradient, which include the
 /// whole floating-point carry.
-fn scan_pullback(op: &HigherOrder, body: &SubGraph, flags: &[bool], gradient: &SubGraph) -> Rule {
-    let HigherOrder::Scan { length, reverse, consts, carries, .. } = op else { unreachable!("it is of a scan") };
-    let (consts, carries) = (*consts, *carries);
+fn scan_pullback(scan: &ScanLoop, flags: &[bool], gradient: &SubGraph) -> Rule {
+    let ScanLoop { body, length, reverse, .. } = scan;
+    let (consts, carries) = (scan.consts, scan.carries);
     let specs = body.input_specs();
     let of = |range: std::ops::Range<usize>| range.filter(|i| flags[*i]).collect::<Vec<_>>();
     let (of_consts, of_carry, of_xs) = (of(0..consts), of(consts..consts + carries), of(consts + carries..specs.len()));
@@ -232,15 +227,14 @@ fn scan_pullback(op: &HigherOrder, body: &SubGraph, flags: &[bool], gradient: &S
     let add = |(sum, grad)| apply_one(&Primitive::Binary(Binary::Add), [sum, grad], &target);
     let sums = sums.into_iter().zip(of_constants).map(add);
     let graph = recording.finish(outputs_at("gradient", carry.into_iter().chain(sums).chain(results)));
-    let op = HigherOrder::Scan {
+    let op = HigherOrder::Scan(ScanLoop {
         body: SubGraph::new(graph),
         length: *length,
         reverse: !reverse,
         consts,
         carries: of_carry.len() + of_consts.len(),
-    };
-    let outputs = body.output_specs().into_iter().enumerate();
-    let outputs = outputs.map(|(i, spec)| if i < carries { spec } else { stacked(&spec, *length) }).collect();
+    });
+    let outputs = scan.output_specs();
     let positions = [of_carry, of_consts.clone(), of_xs].concat();
     let consts_wanted = of_consts.into_iter().map(|i| (i, specs[i].clone())).collect();
     Rule::Scan(Box::new(ScanPullback { op, outputs, consts: consts_wanted, counts: [consts, carries], positions }))

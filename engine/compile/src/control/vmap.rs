@@ -13,7 +13,7 @@ use crate::{
     Primitive, Traced,
     eval::apply_one,
     primitive::{Binary, Reduction, Unary},
-    sub_graph::{HigherOrder, SubGraph, is_float},
+    sub_graph::{HigherOrder, ScanLoop, SubGraph, WhileLoop, is_float},
     target::{Target, missing},
     traced::{Recording, outputs_at},
     vmap::{Batched, expanded, move_axis, run_batched},
@@ -85,10 +85,10 @@ pub(crate) fn higher_order<B: Backend>(
             let (branches, flags) = flagged::branches(branches, derive);
             (HigherOrder::Cond { branches }, tensors(inputs), flags)
         }
-        HigherOrder::While { cond, body, consts } => while_loop(cond, body, *consts, inputs, examples, target),
-        HigherOrder::Scan { body, length, reverse, consts, carries } => {
-            let (consts, carries) = (*consts, *carries);
-            let (step, given) = looped(body, consts, given, carries, examples);
+        HigherOrder::While(op) => while_loop(op, inputs, examples, target),
+        HigherOrder::Scan(scan) => {
+            let (consts, carries) = (scan.consts, scan.carries);
+            let (step, given) = looped(&scan.body, consts, given, carries, examples);
             let input = |(i, x): (usize, Batched<B>)| match i.checked_sub(consts) {
                 Some(carry) if carry < carries && given[i] => expanded(x, examples, target),
                 // Steps must be along the first axis.
@@ -96,7 +96,7 @@ pub(crate) fn higher_order<B: Backend>(
                 _ => x.tensor,
             };
             let inputs = inputs.into_iter().enumerate().map(input).collect();
-            let op = HigherOrder::Scan { body: step.graph, length: *length, reverse: *reverse, consts, carries };
+            let op = HigherOrder::Scan(ScanLoop { body: step.graph, ..scan.clone() });
             let results = apply(&op, inputs, target.device).into_iter().zip(step.flags).enumerate();
             let result = |(i, (tensor, batched)): (usize, (AnyTensor<B>, bool))| {
                 let tensor = if batched && i >= carries { move_axis(tensor, 1, 0) } else { tensor };
@@ -215,13 +215,12 @@ fn looped(body: &SubGraph, consts: usize, given: Vec<bool>, carries: usize, exam
 }
 
 fn while_loop<B: Backend>(
-    cond: &SubGraph,
-    body: &SubGraph,
-    consts: usize,
+    WhileLoop { cond, body, consts }: &WhileLoop,
     inputs: Vec<Batched<B>>,
     examples: usize,
     target: &Target<'_, B>,
 ) -> (HigherOrder, Vec<AnyTensor<B>>, Vec<bool>) {
+    let consts = *consts;
     let given: Vec<_> = inputs.iter().map(|x| x.batched).collect();
     let carries = given.len() - consts;
     let (mut step, mut given) = looped(body, consts, given, carries, examples);
@@ -249,5 +248,5 @@ fn while_loop<B: Backend>(
     }
     let input = |(x, given): (Batched<B>, &bool)| if *given { expanded(x, examples, target) } else { x.tensor };
     let inputs = inputs.into_iter().zip(&given).map(input).collect();
-    (HigherOrder::While { cond: condition.graph, body: step.graph, consts }, inputs, step.flags)
+    (HigherOrder::While(WhileLoop { cond: condition.graph, body: step.graph, consts }), inputs, step.flags)
 }

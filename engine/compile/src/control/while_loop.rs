@@ -12,7 +12,7 @@ use super::{
         Side, arrays_of, check_same, filled, leaves_of, structure_of, trace_of, traced, unified, with_last_first,
     },
 };
-use crate::sub_graph::HigherOrder;
+use crate::sub_graph::{HigherOrder, WhileLoop};
 
 /// Applies a function to a carry while a condition of the carry is true: `jax.lax.while_loop`.
 ///
@@ -88,7 +88,11 @@ pub fn while_loop<B: Backend, T: Tree<B>>(
     let (graphs, captured) = unified(vec![cond.into_parts(), body.into_parts()]);
     let Ok([cond, body]) = <[_; 2]>::try_from(graphs) else { unreachable!("there is a graph for each function") };
     let consts = captured.len();
-    let op = HigherOrder::While { cond: with_last_first(cond, consts), body: with_last_first(body, consts), consts };
+    let op = HigherOrder::While(WhileLoop {
+        cond: with_last_first(cond, consts),
+        body: with_last_first(body, consts),
+        consts,
+    });
     let captured = captured.into_iter().map(from_traced);
     let outputs = B::run_function(&op, captured.chain(arrays).map(Some).collect()).into_values();
     filled(shell, &leaves, outputs.into_iter().flatten())

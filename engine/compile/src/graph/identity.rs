@@ -11,7 +11,7 @@ use std::{
 use super::{Equation, Graph, Var};
 use crate::{
     Primitive,
-    sub_graph::{HigherOrder, SubGraph},
+    sub_graph::{HigherOrder, ScanLoop, SubGraph, WhileLoop},
 };
 
 /// A 128-bit hash.
@@ -109,8 +109,10 @@ impl HigherOrder {
     fn static_values(&self) -> String {
         match self {
             Self::Cond { branches } => format!("{}", branches.len()),
-            Self::While { consts, .. } => format!("{consts}"),
-            Self::Scan { length, reverse, consts, carries, .. } => format!("{length} {reverse} {consts} {carries}"),
+            Self::While(WhileLoop { consts, .. }) => format!("{consts}"),
+            Self::Scan(ScanLoop { length, reverse, consts, carries, .. }) => {
+                format!("{length} {reverse} {consts} {carries}")
+            }
             Self::CustomJvp { name, .. } | Self::CustomVjp { name, .. } => name.clone(),
         }
     }

@@ -33,7 +33,7 @@ use grove_backend::{
 
 use crate::{
     Primitive,
-    sub_graph::{HigherOrder, SubGraph},
+    sub_graph::{HigherOrder, ScanLoop, SubGraph, WhileLoop},
     target::Target,
 };
 use planner::Planner;
@@ -102,11 +102,11 @@ struct Key {
 impl Key {
     fn of(op: &HigherOrder) -> Option<(Self, &SubGraph)> {
         match op {
-            HigherOrder::While { cond, body, consts } => {
+            HigherOrder::While(WhileLoop { cond, body, consts }) => {
                 let condition = Some(cond.clone());
                 Some((Self { condition, length: 0, reverse: false, consts: *consts, carries: 0 }, body))
             }
-            HigherOrder::Scan { body, length, reverse, consts, carries } => {
+            HigherOrder::Scan(ScanLoop { body, length, reverse, consts, carries }) => {
                 let (length, reverse, consts, carries) = (*length, *reverse, *consts, *carries);
                 Some((Self { condition: None, length, reverse, consts, carries }, body))
             }

@@ -9,16 +9,14 @@ use super::{
     kind,
     planner::{Id, Planner},
 };
-use crate::sub_graph::{HigherOrder, SubGraph, stacked};
+use crate::sub_graph::{HigherOrder, ScanLoop, SubGraph, WhileLoop, stacked};
 
 impl<B: Backend> Planner<'_, '_, B> {
     /// Plans an operation with sub-graphs and returns its results.
     pub(super) fn nested(&mut self, op: &HigherOrder, inputs: Vec<Id>) -> Option<Vec<Id>> {
         match op {
-            HigherOrder::While { cond, body, consts } => self.while_loop(cond, body, *consts, inputs),
-            HigherOrder::Scan { body, length, reverse, consts, carries } => {
-                self.scan(body, *length, *reverse, [*consts, *carries], inputs)
-            }
+            HigherOrder::While(WhileLoop { cond, body, consts }) => self.while_loop(cond, body, *consts, inputs),
+            HigherOrder::Scan(scan) => self.scan(scan, inputs),
             HigherOrder::Cond { branches } => self.cond(branches, inputs),
             HigherOrder::CustomJvp { function, .. } | HigherOrder::CustomVjp { function, .. } => {
                 self.graph(function, inputs)
@@ -91,14 +89,9 @@ impl<B: Backend> Planner<'_, '_, B> {
         Some(self.values(&init, &places, depth))
     }
 
-    fn scan(
-        &mut self,
-        graph: &SubGraph,
-        length: usize,
-        reverse: bool,
-        [consts, carries]: [usize; 2],
-        mut inputs: Vec<Id>,
-    ) -> Option<Vec<Id>> {
+    fn scan(&mut self, scan: &ScanLoop, mut inputs: Vec<Id>) -> Option<Vec<Id>> {
+        let ScanLoop { body: graph, length, reverse, consts, carries } = scan;
+        let (length, reverse, consts, carries) = (*length, *reverse, *consts, *carries);
         let mut init = inputs.split_off(consts);
         let xs = init.split_off(carries);
         let places = self.carry(&init)?;

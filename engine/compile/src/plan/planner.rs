@@ -15,7 +15,7 @@ use crate::{
     eval::apply_one,
     graph::Equation,
     primitive::Binary,
-    sub_graph::{HigherOrder, stacked},
+    sub_graph::{HigherOrder, ScanLoop, WhileLoop, stacked},
     target::Target,
 };
 
@@ -332,8 +332,8 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
 /// Returns the types of a loop's inputs.
 fn input_specs(op: &HigherOrder) -> Option<Vec<Spec>> {
     Some(match op {
-        HigherOrder::While { body, .. } => body.input_specs(),
-        HigherOrder::Scan { body, length, consts, carries, .. } => {
+        HigherOrder::While(WhileLoop { body, .. }) => body.input_specs(),
+        HigherOrder::Scan(ScanLoop { body, length, consts, carries, .. }) => {
             let specs = body.input_specs().into_iter().enumerate();
             specs.map(|(i, spec)| if i < consts + carries { spec } else { stacked(&spec, *length) }).collect()
         }

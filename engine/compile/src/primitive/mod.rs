@@ -13,7 +13,7 @@ pub(crate) use names::Number;
 
 pub use crate::{
     elementwise::{Binary, Unary},
-    sub_graph::{HigherOrder, LazyGraph, SubGraph},
+    sub_graph::{HigherOrder, LazyGraph, ScanLoop, SubGraph, WhileLoop},
 };
 
 /// A reduction.

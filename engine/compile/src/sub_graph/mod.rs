@@ -7,5 +7,5 @@ mod operation;
 
 pub use graph::SubGraph;
 pub use lazy::LazyGraph;
-pub use operation::HigherOrder;
+pub use operation::{HigherOrder, ScanLoop, WhileLoop};
 pub(crate) use operation::{is_float, stacked};

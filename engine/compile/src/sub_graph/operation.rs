@@ -15,28 +15,10 @@ pub enum HigherOrder {
         branches: Vec<SubGraph>,
     },
     /// A loop with a condition. The inputs are constants and the carry; the results are the final carry.
-    While {
-        /// Maps constants and carry to a boolean, `[1]`.
-        cond: SubGraph,
-        /// Maps constants and carry to the next carry.
-        body: SubGraph,
-        /// Number of constants.
-        consts: usize,
-    },
+    While(WhileLoop),
     /// A loop over the first axis of arrays. The inputs are constants, the carry and arrays; the results are the final carry
     /// and the stacked results of the steps.
-    Scan {
-        /// Maps constants, carry and one step of the arrays to the next carry and one step of the results.
-        body: SubGraph,
-        /// Number of steps.
-        length: usize,
-        /// True if the loop starts with the last step.
-        reverse: bool,
-        /// Number of constants.
-        consts: usize,
-        /// Number of arrays in the carry.
-        carries: usize,
-    },
+    Scan(ScanLoop),
     /// A function with a custom forward-mode rule.
     CustomJvp {
         /// Name of the function.
@@ -59,6 +41,40 @@ pub enum HigherOrder {
     },
 }
 
+/// A loop with a condition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WhileLoop {
+    /// Maps constants and carry to a boolean, `[1]`.
+    pub cond: SubGraph,
+    /// Maps constants and carry to the next carry.
+    pub body: SubGraph,
+    /// Number of constants.
+    pub consts: usize,
+}
+
+/// A loop over the first axis of arrays.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScanLoop {
+    /// Maps constants, carry and one step of the arrays to the next carry and one step of the results.
+    pub body: SubGraph,
+    /// Number of steps.
+    pub length: usize,
+    /// True if the loop starts with the last step.
+    pub reverse: bool,
+    /// Number of constants.
+    pub consts: usize,
+    /// Number of arrays in the carry.
+    pub carries: usize,
+}
+
+impl ScanLoop {
+    /// Returns the types of the results.
+    pub(crate) fn output_specs(&self) -> Vec<Spec> {
+        let specs = self.body.output_specs().into_iter().enumerate();
+        specs.map(|(i, spec)| if i < self.carries { spec } else { stacked(&spec, self.length) }).collect()
+    }
+}
+
 impl HigherOrder {
     /// Returns the name of the operation, as in `jax.lax`.
     pub(crate) fn name(&self) -> &'static str {
@@ -66,8 +82,8 @@ impl HigherOrder {
             // A single branch always runs; the operation exists for `remat`.
             Self::Cond { branches } if branches.len() == 1 => "checkpoint",
             Self::Cond { .. } => "cond",
-            Self::While { .. } => "while",
-            Self::Scan { .. } => "scan",
+            Self::While(_) => "while",
+            Self::Scan(_) => "scan",
             Self::CustomJvp { .. } => "custom_jvp_call",
             Self::CustomVjp { .. } => "custom_vjp_call",
         }
@@ -77,11 +93,8 @@ impl HigherOrder {
     pub(crate) fn output_specs(&self) -> Vec<Spec> {
         match self {
             Self::Cond { branches } => branches.first().map(SubGraph::output_specs).unwrap_or_default(),
-            Self::While { body, .. } => body.output_specs(),
-            Self::Scan { body, length, carries, .. } => {
-                let specs = body.output_specs().into_iter().enumerate();
-                specs.map(|(i, spec)| if i < *carries { spec } else { stacked(&spec, *length) }).collect()
-            }
+            Self::While(WhileLoop { body, .. }) => body.output_specs(),
+            Self::Scan(scan) => scan.output_specs(),
             Self::CustomJvp { function, .. } | Self::CustomVjp { function, .. } => function.output_specs(),
         }
     }

@@ -10,7 +10,7 @@ use crate::{
     Primitive,
     graph::{Equation, Graph, Keys, Var, keys_in},
     primitive::Binary,
-    sub_graph::{HigherOrder, SubGraph},
+    sub_graph::{HigherOrder, ScanLoop, SubGraph, WhileLoop},
 };
 
 /// First word of the placeholder keys for arguments. Any odd constant would do.
@@ -193,7 +193,9 @@ impl Lifting {
         }
         // Position of the new arguments among the inputs and in the sub-graphs.
         let (at, within) = match op {
-            HigherOrder::While { consts, .. } | HigherOrder::Scan { consts, .. } => (*consts, *consts),
+            HigherOrder::While(WhileLoop { consts, .. }) | HigherOrder::Scan(ScanLoop { consts, .. }) => {
+                (*consts, *consts)
+            }
             HigherOrder::Cond { .. } => (inputs.len(), inputs.len() - 1),
             HigherOrder::CustomJvp { .. } | HigherOrder::CustomVjp { .. } => (inputs.len(), inputs.len()),
         };
@@ -221,7 +223,7 @@ impl Lifting {
         let mut new = new.collect::<Vec<_>>().into_iter();
         // A program of a lazy device is not differentiated, so its rules are never traced and stay unchanged.
         let mut op = op.clone().with_sub_graphs(|graph| new.next().unwrap_or_else(|| graph.clone()));
-        if let HigherOrder::While { consts, .. } | HigherOrder::Scan { consts, .. } = &mut op {
+        if let HigherOrder::While(WhileLoop { consts, .. }) | HigherOrder::Scan(ScanLoop { consts, .. }) = &mut op {
             *consts += count;
         }
         (op, inputs)

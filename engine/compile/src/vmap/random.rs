@@ -6,7 +6,7 @@ use super::rules::{Batched, Inputs, Rules};
 use crate::{
     Primitive, control,
     eval::apply,
-    sub_graph::{HigherOrder, SubGraph},
+    sub_graph::{HigherOrder, ScanLoop, SubGraph},
     target::Target,
     traced::{Recording, outputs_at},
 };
@@ -30,8 +30,8 @@ impl<B: Backend> Rules<'_, B> {
         let results = apply(primitive, step, outputs, &Target::new(&device));
         let given: Vec<bool> = results.iter().map(Option::is_some).collect();
         let body = SubGraph::new(recording.finish(outputs_at("result", results.into_iter().flatten())));
-        let op = HigherOrder::Scan { body, length: self.examples, reverse: false, consts: 0, carries: 0 };
-        let mut results = control::apply(&op, arrays, self.target.device).into_iter();
+        let scan = ScanLoop { body, length: self.examples, reverse: false, consts: 0, carries: 0 };
+        let mut results = control::apply(&HigherOrder::Scan(scan), arrays, self.target.device).into_iter();
         given.into_iter().map(|given| if given { results.next() } else { None }).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use grove_compile::{
     Graph,
-    primitive::{HigherOrder, SubGraph},
+    primitive::{HigherOrder, ScanLoop, SubGraph, WhileLoop},
 };
 
 use super::{
@@ -16,8 +16,8 @@ impl Lowering<'_> {
     pub(super) fn higher_order(&mut self, op: &HigherOrder, inputs: Vec<Value>) -> Result<Vec<Value>> {
         match op {
             HigherOrder::Cond { branches } => self.cond(branches, inputs),
-            HigherOrder::While { cond, body, consts } => self.while_loop(cond, body, inputs, *consts),
-            HigherOrder::Scan { body, length, reverse, consts, carries } => {
+            HigherOrder::While(WhileLoop { cond, body, consts }) => self.while_loop(cond, body, inputs, *consts),
+            HigherOrder::Scan(ScanLoop { body, length, reverse, consts, carries }) => {
                 self.scan(body, [*length, *consts, *carries], *reverse, inputs)
             }
             HigherOrder::CustomJvp { function, .. } | HigherOrder::CustomVjp { function, .. } => {

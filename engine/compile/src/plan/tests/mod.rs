@@ -11,7 +11,7 @@ use crate::{
     Primitive, Var,
     control::step_by_step,
     primitive::Binary,
-    sub_graph::{HigherOrder, SubGraph, stacked},
+    sub_graph::{HigherOrder, ScanLoop, SubGraph, WhileLoop, stacked},
     target::Target,
 };
 use random::{BOOL, Builder, F32, F64, I32, I64, Random, random_scan, random_while, spec};
@@ -71,7 +71,7 @@ fn random_loops_are_their_single_steps() {
             (op, [consts, vec![counter], carry].concat())
         };
         let mut data: Vec<TensorData> = inputs.iter().map(|spec| random.data(spec)).collect();
-        if let HigherOrder::While { consts, .. } = &op {
+        if let HigherOrder::While(WhileLoop { consts, .. }) = &op {
             data[*consts] = TensorData::new(vec![0_i64], [1]);
         }
         check(&format!("seed {seed}"), &op, &data);
@@ -86,7 +86,8 @@ fn carries_that_change_places() {
     let [a, b, c] = [0, 1, 2].map(|i| body.input(i));
     let part = body.one(Primitive::Slice(vec![(1..2).into()]), &[a], spec(F32, &[1]));
     let graph = body.build(&[b, a, part, c, a]);
-    let op = HigherOrder::Scan { body: SubGraph::new(graph), length: 3, reverse: false, consts: 0, carries: 3 };
+    let op =
+        HigherOrder::Scan(ScanLoop { body: SubGraph::new(graph), length: 3, reverse: false, consts: 0, carries: 3 });
     let data = [vec![1.0_f32, 2.0], vec![3.0, 4.0], vec![5.0]].map(|x| {
         let shape = [x.len()];
         TensorData::new(x, shape)
@@ -105,13 +106,13 @@ fn positions_have_the_recorded_type() {
         let x = body.input(0);
         let position = body.one(Primitive::Argmax(0), &[x], spec(dtype, &[1]));
         let next = body.one(Primitive::BinaryScalar(Binary::Add, ScalarIr::Int(1)), &[position], spec(dtype, &[1]));
-        let op = HigherOrder::Scan {
+        let op = HigherOrder::Scan(ScanLoop {
             body: SubGraph::new(body.build(&[x, position, next])),
             length: 2,
             reverse: false,
             consts: 0,
             carries: 1,
-        };
+        });
         let data = [TensorData::from([0.5_f32, 2.0, 1.0])];
         let found: Vec<_> = check("positions", &op, &data).into_iter().map(AnyTensor::into_data).collect();
         assert_eq!(found[1].iter::<i64>().chain(found[2].iter()).collect::<Vec<_>>(), [1, 1, 2, 2]);
@@ -127,7 +128,7 @@ fn large_arrays_have_no_plan() {
         let x = body.input(0);
         let y = body.one(Primitive::BinaryScalar(Binary::Add, ScalarIr::Int(1)), &[x], spec(dtype, &[size]));
         let body = SubGraph::new(body.build(&[y]));
-        let op = HigherOrder::Scan { body, length: 2, reverse: false, consts: 0, carries: 1 };
+        let op = HigherOrder::Scan(ScanLoop { body, length: 2, reverse: false, consts: 0, carries: 1 });
         let device = Default::default();
         with_plan(&op, &Target::<Flex>::new(&device), |plan| assert!(plan.is_none(), "{dtype:?} {size}"));
     }
@@ -152,7 +153,7 @@ fn panics_keep_their_messages() {
         let device = Default::default();
         let target = Target::<Flex>::new(&device);
         let run = |length, planned: bool| {
-            let op = HigherOrder::Scan { body: body.clone(), length, reverse: false, consts: 0, carries: 3 };
+            let op = HigherOrder::Scan(ScanLoop { body: body.clone(), length, reverse: false, consts: 0, carries: 3 });
             let data = [[1_i64, 2], [0, 1], [0, 7]].map(TensorData::from);
             let inputs = data.map(|data| AnyTensor::<Flex>::from_data(data, &device)).to_vec();
             grove_backend::panic_hook::catch(|| match planned {

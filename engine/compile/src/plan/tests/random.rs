@@ -8,7 +8,7 @@ use crate::{
     Equation, Graph, Primitive, Var,
     graph::Keys,
     primitive::{Binary, Reduction, Unary},
-    sub_graph::{HigherOrder, SubGraph},
+    sub_graph::{HigherOrder, ScanLoop, SubGraph, WhileLoop},
     types::Types,
 };
 
@@ -432,7 +432,13 @@ pub(super) fn random_scan(
     let ys: Vec<Spec> = (0..random.below(3)).map(|_| random.one_of(&inputs)).collect();
     let body = random_graph(random, &inputs, &[carry, &ys].concat(), size, depth);
     let reverse = random.below(2) == 0;
-    HigherOrder::Scan { body: SubGraph::new(body), length, reverse, consts: consts.len(), carries: carry.len() }
+    HigherOrder::Scan(ScanLoop {
+        body: SubGraph::new(body),
+        length,
+        reverse,
+        consts: consts.len(),
+        carries: carry.len(),
+    })
 }
 
 /// Creates a `while` loop of a few steps. Returns the loop and the type of its counter, which comes first in the carry.
@@ -459,5 +465,8 @@ pub(super) fn random_while(
         outputs: vec![Some(next)],
     });
     body.outputs[0].1 = next;
-    (HigherOrder::While { cond: SubGraph::new(cond), body: SubGraph::new(body), consts: consts.len() }, counter)
+    (
+        HigherOrder::While(WhileLoop { cond: SubGraph::new(cond), body: SubGraph::new(body), consts: consts.len() }),
+        counter,
+    )
 }
