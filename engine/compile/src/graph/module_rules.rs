@@ -8,35 +8,28 @@ use crate::primitive::{Conv, Module};
 /// Returns the types of the outputs. `outputs` is their number.
 pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Result<Vec<Expected>, String> {
     let as_input = |x: &Spec| vec![(x.shape.to_vec(), Type::Exactly(x.dtype))];
-    let floats = |inputs: &[&Spec]| {
-        require(inputs.iter().all(|x| x.dtype.is_float()), "the inputs must be floating-point arrays")
-    };
     let ints = |x: &Spec| require(x.dtype.is_int() || x.dtype.is_uint(), "indices must be integers");
     let one = |shape: Vec<usize>, like: &Spec| vec![(shape, Type::Exactly(like.dtype))];
     Ok(match module {
         Module::Embedding => {
             let [weight, indices] = take(inputs)?;
-            floats(&[weight])?;
+            require_floats(&[weight])?;
             ints(indices)?;
             let ([_, size], [b, t]) = (sizes(weight)?, sizes(indices)?);
             one(vec![b, t, size], weight)
         }
         Module::EmbeddingGrad => {
             let [weight, grad, indices] = take(inputs)?;
-            floats(&[weight, grad])?;
+            require_floats(&[weight, grad])?;
             ints(indices)?;
             let ([_, size], [b, t]) = (sizes(weight)?, sizes(indices)?);
             require(sizes(grad)? == [b, t, size], "the gradient must have shape [b, t, size]")?;
             as_input(weight)
         }
         Module::Linear => {
-            let (x, weight) = match inputs {
-                [x, weight] | [x, weight, _] => (x, weight),
-                _ => return Err("it must have 2 or 3 inputs".into()),
-            };
-            floats(inputs)?;
+            let (x, weight, bias) = layer(inputs)?;
             let [rows, columns] = sizes(weight)?;
-            let bias = inputs.get(2).is_none_or(|bias| bias.shape[..] == [columns]);
+            let bias = bias.is_none_or(|bias| bias.shape[..] == [columns]);
             require(
                 x.shape.last() == Some(&rows) && bias,
                 "the shapes must be x [.., in], weight [in, out] and bias [out]",
@@ -44,47 +37,38 @@ pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Res
             one(with_last(x, columns), x)
         }
         Module::LinearInputGrad => {
-            let [weight, grad] = take(inputs)?;
-            floats(inputs)?;
+            let [weight, grad] = floats(inputs)?;
             let [rows, columns] = sizes(weight)?;
             require(grad.shape.last() == Some(&columns), "the shapes must be weight [in, out] and gradient [.., out]")?;
             one(with_last(grad, rows), grad)
         }
         Module::LinearWeightGrad => {
-            let [x, grad] = take(inputs)?;
-            floats(inputs)?;
+            let [x, grad] = floats(inputs)?;
             let (rank, other) = (x.shape.num_dims(), grad.shape.num_dims());
             let fits = rank > 0 && rank == other && x.shape[..rank - 1] == grad.shape[..rank - 1];
             require(fits, "the shapes must be x [.., in] and gradient [.., out]")?;
             one(vec![x.shape[rank - 1], grad.shape[rank - 1]], x)
         }
         Module::LinearBiasGrad => {
-            let [grad] = take(inputs)?;
-            floats(inputs)?;
+            let [grad] = floats(inputs)?;
             let last = grad.shape.last().ok_or("the gradient must have shape [.., out]")?;
             one(vec![*last], grad)
         }
         Module::Conv(conv) => {
-            let (x, weight) = match inputs {
-                [x, weight] | [x, weight, _] => (x, weight),
-                _ => return Err("it must have 2 or 3 inputs".into()),
-            };
-            floats(inputs)?;
+            let (x, weight, bias) = layer(inputs)?;
             let shape = convolved(conv, x, weight)?;
-            let bias = inputs.get(2).is_none_or(|bias| bias.shape[..] == [shape[1]]);
+            let bias = bias.is_none_or(|bias| bias.shape[..] == [shape[1]]);
             require(bias, "the bias must have shape [out]")?;
             one(shape, x)
         }
         Module::ConvInputGrad(conv) | Module::ConvWeightGrad(conv) => {
-            let [x, weight, grad] = take(inputs)?;
-            floats(inputs)?;
+            let [x, weight, grad] = floats(inputs)?;
             let shape = convolved(conv, x, weight)?;
             require(grad.shape[..] == shape, format!("the gradient must have shape {shape:?}"))?;
             as_input(if matches!(module, Module::ConvInputGrad(_)) { x } else { weight })
         }
         Module::ConvBiasGrad(dimensions) => {
-            let [x, bias, grad] = take(inputs)?;
-            floats(inputs)?;
+            let [x, bias, grad] = floats(inputs)?;
             let rank = dimensions + 2;
             let fits = (3..=4).contains(&rank) && x.shape.num_dims() == rank && grad.shape.num_dims() == rank;
             require(
@@ -94,34 +78,29 @@ pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Res
             as_input(bias)
         }
         Module::AvgPool2d(p) => {
-            let [x] = take(inputs)?;
-            floats(inputs)?;
+            let [x] = floats(inputs)?;
             one(pooled(x, p.kernel_size, p.stride, p.padding, [1; 2], p.ceil_mode)?, x)
         }
         Module::AvgPool2dGrad(p) => {
-            let [x, grad] = take(inputs)?;
-            floats(inputs)?;
+            let [x, grad] = floats(inputs)?;
             let shape = pooled(x, p.kernel_size, p.stride, p.padding, [1; 2], p.ceil_mode)?;
             require(grad.shape[..] == shape, format!("the gradient must have shape {shape:?}"))?;
             as_input(x)
         }
         Module::AdaptiveAvgPool2d([height, width]) => {
-            let [x] = take(inputs)?;
-            floats(inputs)?;
+            let [x] = floats(inputs)?;
             let [b, c, ..]: [usize; 4] = sizes(x)?;
             require(*height > 0 && *width > 0, "the output must have at least one pixel")?;
             one(vec![b, c, *height, *width], x)
         }
         Module::AdaptiveAvgPool2dGrad => {
-            let [x, grad] = take(inputs)?;
-            floats(inputs)?;
+            let [x, grad] = floats(inputs)?;
             let ([b, c, ..], [batch, channels, ..]): ([usize; 4], [usize; 4]) = (sizes(x)?, sizes(grad)?);
             require([b, c] == [batch, channels], "the gradient must have the same numbers of images and channels")?;
             as_input(x)
         }
         Module::MaxPool2d(p) => {
-            let [x] = take(inputs)?;
-            floats(inputs)?;
+            let [x] = floats(inputs)?;
             let shape = pooled(x, p.kernel_size, p.stride, p.padding, p.dilation, p.ceil_mode)?;
             let mut expected = one(shape.clone(), x);
             if outputs == 2 {
@@ -131,7 +110,7 @@ pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Res
         }
         Module::MaxPool2dGrad(p) => {
             let [x, indices, grad] = take(inputs)?;
-            floats(&[x, grad])?;
+            require_floats(&[x, grad])?;
             ints(indices)?;
             let shape = pooled(x, p.kernel_size, p.stride, p.padding, p.dilation, p.ceil_mode)?;
             let fits = grad.shape[..] == shape && indices.shape[..] == shape;
@@ -139,6 +118,25 @@ pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Res
             as_input(x)
         }
     })
+}
+
+fn require_floats(inputs: &[&Spec]) -> Result<(), String> {
+    require(inputs.iter().all(|x| x.dtype.is_float()), "the inputs must be floating-point arrays")
+}
+
+/// Returns the inputs as an array; an error unless there are `N` and all are floating-point.
+fn floats<'a, const N: usize>(inputs: &[&'a Spec]) -> Result<[&'a Spec; N], String> {
+    let taken = take(inputs)?;
+    require_floats(inputs)?;
+    Ok(taken)
+}
+
+/// Returns the input, the weight and the optional bias of a layer.
+fn layer<'a>(inputs: &[&'a Spec]) -> Result<(&'a Spec, &'a Spec, Option<&'a Spec>), String> {
+    let &[x, weight, ref rest @ ..] = inputs else { return Err("it must have 2 or 3 inputs".into()) };
+    require(rest.len() <= 1, "it must have 2 or 3 inputs")?;
+    require_floats(inputs)?;
+    Ok((x, weight, rest.first().copied()))
 }
 
 /// Returns the sizes of an array with `N` axes.

@@ -1,20 +1,19 @@
-//! Shape and dtype rules of operations that move elements.
+//! Shape rules of operations that move elements. The output has the dtype of the first input.
 
 use burn::tensor::{Shape, Slice};
 use grove_backend::ops::Spec;
 
-use super::expected::{Expected, Type, require, take, with};
+use super::expected::{require, take, with};
 use crate::Primitive;
 
-/// Returns the type of the output.
-pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expected, String> {
-    let same = |x: &Spec| (x.shape.to_vec(), Type::Exactly(x.dtype));
+/// Returns the shape of the output.
+pub(super) fn shape(primitive: &Primitive, inputs: &[&Spec]) -> Result<Vec<usize>, String> {
     Ok(match primitive {
         Primitive::Reshape(shape) => {
             let [x] = take(inputs)?;
             let product = |sizes: &[usize]| sizes.iter().try_fold(1_usize, |product, size| product.checked_mul(*size));
             require(product(shape) == product(&x.shape), format!("{shape:?} must have as many elements as the input"))?;
-            (shape.clone(), Type::Exactly(x.dtype))
+            shape.clone()
         }
         Primitive::SwapAxes(a, b) => {
             let [x] = take(inputs)?;
@@ -22,18 +21,18 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
             require(*a < rank && *b < rank, format!("axes {a} and {b} are out of range for {rank} axes"))?;
             let mut shape = x.shape.to_vec();
             shape.swap(*a, *b);
-            (shape, Type::Exactly(x.dtype))
+            shape
         }
         Primitive::Transpose(axes) => {
             let [x] = take(inputs)?;
             let fits = axes.len() == x.shape.num_dims() && is_permutation(axes);
             require(fits, format!("{axes:?} must be a permutation of the axes"))?;
-            (axes.iter().map(|axis| x.shape[*axis]).collect(), Type::Exactly(x.dtype))
+            axes.iter().map(|axis| x.shape[*axis]).collect()
         }
         Primitive::Flip(axes) => {
             let [x] = take(inputs)?;
             axes.iter().try_for_each(|axis| with(&x.shape, *axis, 1).map(drop))?;
-            same(x)
+            x.shape.to_vec()
         }
         Primitive::BroadcastTo(shape) => {
             let [x] = take(inputs)?;
@@ -41,7 +40,7 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
             let fits =
                 missing.is_some_and(|missing| x.shape.iter().zip(&shape[missing..]).all(|(a, b)| a == b || *a == 1));
             require(fits, format!("the input must be broadcastable to {shape:?}"))?;
-            (shape.clone(), Type::Exactly(x.dtype))
+            shape.clone()
         }
         Primitive::Unfold(axis, size, step) => {
             let [x] = take(inputs)?;
@@ -50,11 +49,11 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
             let windows = whole.checked_sub(*size).map_or(0, |rest| rest / step + 1);
             let mut shape = with(&x.shape, *axis, windows)?;
             shape.push(*size);
-            (shape, Type::Exactly(x.dtype))
+            shape
         }
         Primitive::Slice(ranges) => {
             let [x] = take(inputs)?;
-            (sliced(&x.shape, ranges)?, Type::Exactly(x.dtype))
+            sliced(&x.shape, ranges)?
         }
         Primitive::UpdateSlice(ranges) => {
             let [x, part] = take(inputs)?;
@@ -63,13 +62,13 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
                 part.shape[..] == shape && part.dtype == x.dtype,
                 format!("the update must have shape {shape:?} and the dtype of the array"),
             )?;
-            same(x)
+            x.shape.to_vec()
         }
         Primitive::Take(axis) => {
             let [x, indices] = take(inputs)?;
             positions(indices)?;
             require(indices.shape.num_dims() == 1, "indices must have one axis")?;
-            (with(&x.shape, *axis, indices.shape[0])?, Type::Exactly(x.dtype))
+            with(&x.shape, *axis, indices.shape[0])?
         }
         Primitive::TakeAdd(axis) => {
             let [x, indices, part] = take(inputs)?;
@@ -80,25 +79,25 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
                 part.shape[..] == shape && part.dtype == x.dtype,
                 format!("the added slices must have shape {shape:?} and the dtype of the array"),
             )?;
-            same(x)
+            x.shape.to_vec()
         }
         Primitive::Gather(axis) => {
             let [x, indices] = take(inputs)?;
             gathered(x, indices, *axis)?;
-            (indices.shape.to_vec(), Type::Exactly(x.dtype))
+            indices.shape.to_vec()
         }
         Primitive::ScatterAdd(axis) => {
             let [x, indices, part] = take(inputs)?;
             gathered(x, indices, *axis)?;
             let fits = part.shape == indices.shape && part.dtype == x.dtype;
             require(fits, "the added elements must have the shape of the indices and the dtype of the array")?;
-            same(x)
+            x.shape.to_vec()
         }
         Primitive::Repeat(axis, times) => {
             let [x] = take(inputs)?;
             let size = x.shape.get(*axis).copied().unwrap_or_default();
             let size = size.checked_mul(*times).ok_or("the axis is too long")?;
-            (with(&x.shape, *axis, size)?, Type::Exactly(x.dtype))
+            with(&x.shape, *axis, size)?
         }
         Primitive::Concatenate(axis) => {
             let first = inputs.first().ok_or("it must have at least one input")?;
@@ -112,7 +111,7 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
                 )?;
                 size = size.saturating_add(x.shape[*axis]);
             }
-            (with(&first.shape, *axis, size)?, Type::Exactly(first.dtype))
+            with(&first.shape, *axis, size)?
         }
         _ => return Err("it does not move elements".into()),
     })

@@ -67,8 +67,11 @@ fn broadcast(shapes: &[&Shape]) -> Result<Vec<usize>, String> {
         .collect()
 }
 
-fn numeric(x: &Spec) -> Result<(), String> {
-    require(kind(x) != Kind::Bool, "it is not defined for booleans")
+/// Returns the only input; an error if it is boolean.
+fn numeric<'a>(inputs: &[&'a Spec]) -> Result<&'a Spec, String> {
+    let [x] = take(inputs)?;
+    require(kind(x) != Kind::Bool, "it is not defined for booleans")?;
+    Ok(x)
 }
 
 /// Returns the type of the result of a function of an operand `a` and another operand.
@@ -98,23 +101,19 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
             vec![(x.shape.to_vec(), binary(*op, x, number)?)]
         }
         Primitive::Reduce(_, None) => {
-            let [x] = take(inputs)?;
-            numeric(x)?;
+            let x = numeric(inputs)?;
             vec![(vec![1], Type::Exactly(x.dtype))]
         }
         Primitive::Reduce(_, Some(axis)) => {
-            let [x] = take(inputs)?;
-            numeric(x)?;
+            let x = numeric(inputs)?;
             vec![(with(&x.shape, *axis, 1)?, Type::Exactly(x.dtype))]
         }
         Primitive::Argmax(axis) | Primitive::Argmin(axis) => {
-            let [x] = take(inputs)?;
-            numeric(x)?;
+            let x = numeric(inputs)?;
             vec![(with(&x.shape, *axis, 1)?, Type::Int)]
         }
         Primitive::TopK(axis, k) | Primitive::ArgTopK(axis, k) => {
-            let [x] = take(inputs)?;
-            numeric(x)?;
+            let x = numeric(inputs)?;
             let shape = with(&x.shape, *axis, *k)?;
             require(
                 x.shape[*axis] >= *k,
@@ -124,21 +123,18 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
             vec![(shape, if positions { Type::Int } else { Type::Exactly(x.dtype) })]
         }
         Primitive::MaxWithIndices(axis) | Primitive::MinWithIndices(axis) => {
-            let [x] = take(inputs)?;
-            numeric(x)?;
+            let x = numeric(inputs)?;
             let shape = with(&x.shape, *axis, 1)?;
             vec![(shape.clone(), Type::Exactly(x.dtype)), (shape, Type::Int)]
         }
         Primitive::Cumulative(op, axis) => {
-            let [x] = take(inputs)?;
-            numeric(x)?;
+            let x = numeric(inputs)?;
             require(!matches!(op, Reduction::Mean | Reduction::MaxAbs), "its reduction is not cumulative")?;
             with(&x.shape, *axis, 1)?;
             same(x)
         }
         Primitive::Clamp(..) => {
-            let [x] = take(inputs)?;
-            numeric(x)?;
+            let x = numeric(inputs)?;
             same(x)
         }
         Primitive::Where => {
@@ -165,7 +161,9 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
         | Primitive::Gather(_)
         | Primitive::ScatterAdd(_)
         | Primitive::Repeat(..)
-        | Primitive::Concatenate(_) => vec![movement_rules::expected(primitive, inputs)?],
+        | Primitive::Concatenate(_) => {
+            vec![(movement_rules::shape(primitive, inputs)?, Type::Exactly(inputs[0].dtype))]
+        }
         Primitive::Convert(dtype) => {
             let [x] = take(inputs)?;
             let numeric_dtype = !matches!(dtype, DType::Bool(_) | DType::QFloat(_));
