@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
 use grove_compile::{Traceable, Traced};
 use grove_layers::{CacheRows, KvCache, loss::cross_entropy};
-use grove_tree::{AnyArray, Key, Path, Tree};
+use grove_tree::{Key, Tree, device_of};
 
 /// A causal language model, like transformers' `AutoModelForCausalLM`.
 ///
@@ -70,11 +70,7 @@ pub trait CausalLm<B: Backend>: Tree<B> {
 
     /// Returns the model's device: that of its first array, or the default device for a skeleton.
     fn device(&self) -> B::Device {
-        let mut device = None;
-        self.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
-            device = device.take().or_else(|| leaf.device())
-        });
-        device.unwrap_or_default()
+        device_of(self).unwrap_or_default()
     }
 
     /// Returns the context length that the model was made for, if there is one.

@@ -1,5 +1,6 @@
 use burn::tensor::{FloatDType, Int, Tensor};
 use grove_backend::{Backend, ops};
+pub use grove_tree::device_of;
 use grove_tree::{AnyArray, Array, Filter, Path, Tree};
 
 use crate::leafwise::{precision, takes_part, together, widest};
@@ -195,17 +196,6 @@ pub(crate) fn next_step<B: Backend, P: Tree<B>>(count: Count<B>, updates: &P) ->
 /// Clamps a number of steps to compare counts with: not every device has integers of more than 32 bits.
 pub(crate) fn bound(steps: u64) -> i64 {
     steps.min(i32::MAX as u64) as i64
-}
-
-/// Returns the device of the first present leaf; `None` for a skeleton and for a tree without leaves.
-pub fn device_of<B: Backend, P: Tree<B>>(params: &P) -> Option<B::Device> {
-    let mut device = None;
-    params.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
-        if device.is_none() {
-            device = leaf.device();
-        }
-    });
-    device
 }
 
 macro_rules! chains {

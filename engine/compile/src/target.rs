@@ -1,6 +1,6 @@
 //! The target of a run: the device with its dtypes, and the random keys of the program.
 
-use burn::tensor::{BoolDType, DType, FloatDType, IntDType, TensorData, backend::BackendTypes};
+use burn::tensor::{BoolDType, DType, IntDType, TensorData, backend::BackendTypes};
 use grove_backend::{Backend, ops::AnyTensor};
 use std::{cell::RefCell, rc::Rc};
 
@@ -35,10 +35,6 @@ impl<'a, B: Backend> Target<'a, B> {
     /// Returns an integer dtype, or the device's default if the device does not support it.
     pub fn int(&self, dtype: DType) -> IntDType {
         if B::supports_dtype(self.device, dtype) { dtype.into() } else { self.types.int }
-    }
-
-    pub fn float(&self, dtype: DType) -> FloatDType {
-        dtype.into()
     }
 
     pub fn constant(&self, data: &TensorData) -> AnyTensor<B> {

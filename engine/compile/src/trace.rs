@@ -2,16 +2,15 @@
 
 use burn::tensor::{DType, Tensor};
 use grove_backend::{Backend, ops::Spec};
-use grove_tree::{AnyArray, AnyTensor, Key, Path, Tree, key::traced::put_keys};
+use grove_tree::{AnyArray, AnyTensor, Key, Path, Tree, device_of, key::traced::put_keys};
 
 use crate::{
     Graph, Traced,
     control::{from_traced, is_traced},
     graph::keys_of,
     traced::{Caller, Recording, naming_lines},
-    tree_arrays::arrays,
     types::Types,
-    words::named,
+    words::leaf_name,
 };
 
 /// Returns the graph of a function: its operations on arrays with the shapes and dtypes of the arguments, independent of their
@@ -56,7 +55,7 @@ fn trace_with<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     args: &A,
     lift: impl FnOnce(&Recording) -> A::On<Traced>,
 ) -> Graph {
-    let types = Types::of::<B>(arrays(args).1.as_ref());
+    let types = Types::of::<B>(device_of(args).as_ref());
     let lift = |recording: &Recording| recording.with_key_inputs(key_paths(args), false, || lift(recording));
     record(Recording::start(types), lift, f).graph
 }
@@ -199,7 +198,7 @@ pub(crate) fn record_with<T, O: Tree<Traced>>(
         Err(path) => panic!(
             "the {} of a traced function is an array of another trace: pass it as an argument, and return what \
              is computed from it{}",
-            named("result", &path),
+            leaf_name("result", &path),
             Caller::here()
         ),
     }

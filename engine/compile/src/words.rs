@@ -1,7 +1,7 @@
 //! Formatting for messages.
 
 use burn::tensor::{BoolStore, DType};
-pub(crate) use grove_tree::leaf_name as named;
+pub(crate) use grove_tree::leaf_name;
 
 /// Returns the name of a dtype as JAX abbreviates it: `f32`, `i64`, `bool`.
 pub(crate) fn dtype_name(dtype: DType) -> String {

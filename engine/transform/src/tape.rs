@@ -288,17 +288,6 @@ impl<B: Backend> Seeds<B> {
     }
 }
 
-/// Returns the device of the first present leaf; `None` if all leaves are absent.
-pub(crate) fn device<B: Backend, T: Tree<B>>(tree: &T) -> Option<B::Device> {
-    let mut device = None;
-    tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
-        if device.is_none() {
-            device = leaf.device();
-        }
-    });
-    device
-}
-
 /// Frees the memory of computations on `Autodiff<B>` that never ran a backward pass. Burn records each operation and
 /// removes unreachable ones only at the end of a backward pass; this function runs a backward pass over a single value.
 ///

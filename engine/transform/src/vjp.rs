@@ -1,7 +1,7 @@
 use grove_backend::{Autodiff, Backend};
-use grove_tree::Tree;
+use grove_tree::{Tree, device_of};
 
-use crate::tape::{Column, Seeds, Tape, check_cotangent, column, device, from_inner, lower, track_params, typed};
+use crate::tape::{Column, Seeds, Tape, check_cotangent, column, from_inner, lower, track_params, typed};
 
 /// Returns the value of a function of a tree and its pullback, the vector-Jacobian product: `jax.vjp`.
 ///
@@ -41,7 +41,7 @@ where
     let (lifted, leaves) = track_params(from_inner(tree.clone()), &mut tape);
     let result = f(lifted);
     let value = lower(result.clone());
-    tape.on(device(&value));
+    tape.on(device_of(&value));
     let shapes = grove_tree::skeleton(value.clone());
     let (tree, recorded) = (tree.clone(), Recorded { result: column(&result), leaves, tape });
     drop(result);

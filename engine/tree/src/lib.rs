@@ -57,8 +57,8 @@ pub use init::Init;
 pub use key::{Key, KeyRng, Keys};
 pub use layers::layers_mut;
 pub use map::{
-    at, cast, leaves, map, map_together, map_with_path, paths, skeleton, to_backend, to_device, try_map_with_path,
-    zip_map,
+    at, cast, device_of, leaves, map, map_together, map_with_path, paths, skeleton, to_backend, to_device,
+    try_map_with_path, zip_map,
 };
 pub use named::{NamedLeaves, named_leaves, with_named_leaves};
 pub use partition::{combine, filter, partition};

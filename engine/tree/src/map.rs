@@ -117,6 +117,13 @@ pub fn paths<B: Backend, T: Tree<B>>(tree: &T) -> Vec<String> {
     leaves(tree).into_iter().map(|(path, _)| path).collect()
 }
 
+/// Returns the device of the first present leaf; `None` for a skeleton and for a tree without leaves.
+pub fn device_of<B: Backend, T: Tree<B>>(tree: &T) -> Option<B::Device> {
+    let mut device = None;
+    tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| device = device.take().or_else(|| leaf.device()));
+    device
+}
+
 /// Replaces one part of a tree, as `equinox.tree_at`: `at(model, |m| &mut m.head, new_head)`.
 pub fn at<T, U>(mut tree: T, select: impl FnOnce(&mut T) -> &mut U, replacement: U) -> T {
     *select(&mut tree) = replacement;

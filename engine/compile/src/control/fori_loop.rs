@@ -2,11 +2,10 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_tree::{Array, Tree};
+use grove_tree::{Array, Tree, device_of};
 use std::ops::Range;
 
 use super::scan;
-use crate::tree_arrays::arrays;
 
 /// Applies a function to a carry for each integer of a range: `jax.lax.fori_loop`.
 ///
@@ -43,7 +42,7 @@ pub fn fori_loop<B: Backend, C: Tree<B>>(
     if count == 0 {
         return init;
     }
-    let device = arrays(&init).1.unwrap_or_default();
+    let device = device_of(&init).unwrap_or_default();
     let integers = Array::<B, 2, Int>::new(Tensor::<B, 1, Int>::arange(range, &device).reshape([count, 1]));
     scan(|carry, i: Array<B, 1, Int>| (body_fun(i.val(), carry), ()), init, integers).0
 }

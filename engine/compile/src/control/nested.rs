@@ -4,7 +4,7 @@ use burn::tensor::{DType, Tensor};
 use burn_router::RunnerClient;
 use grove_backend::{AnyTensor, Backend, Captured, capturing, ops::Spec};
 use grove_tree::{
-    AnyArray, Key, Path, StaticValue, Structure, Tree, Visitor,
+    AnyArray, Key, Path, StaticValue, Structure, Tree, Visitor, device_of,
     key::traced::{put_keys, take_keys},
     map, structure,
 };
@@ -85,7 +85,7 @@ pub(super) fn arrays_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<AnyTensor<B>> {
         }
     }
 
-    let device = crate::tree_arrays::arrays(tree).1.unwrap_or_default();
+    let device = device_of(tree).unwrap_or_default();
     let mut arrays = Arrays(Vec::new(), &device);
     tree.visit(&mut Path::root(), &mut arrays);
     arrays.0

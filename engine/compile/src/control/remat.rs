@@ -2,10 +2,9 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_tree::Tree;
+use grove_tree::{Tree, device_of};
 
 use super::{cond::choose, is_traced};
-use crate::tree_arrays::arrays;
 
 /// Applies a function that the backward pass recomputes, so that a traced gradient stores only the function's arguments:
 /// `jax.checkpoint`, also named `jax.remat`. In a graph it is one operation with a sub-graph, named `checkpoint` as in JAX.
@@ -40,6 +39,6 @@ pub fn remat<B: Backend, T: Tree<B>, O: Tree<B>>(f: impl Fn(T) -> O, args: T) ->
         return f(args);
     }
     // A `cond` with a single branch, which always runs.
-    let device = arrays(&args).1.unwrap_or_default();
+    let device = device_of(&args).unwrap_or_default();
     choose("remat", Tensor::<B, 1, Int>::zeros([1], &device).into(), &[&f], args)
 }

@@ -3,7 +3,7 @@
 use grove_backend::{AnyTensor, Backend, ops::Spec};
 use grove_tree::{AnyArray, Path, Tree};
 
-use crate::{Traced, same_type::same_type, sub_graph::is_float, traced::Recording, words::named};
+use crate::{Traced, same_type::same_type, sub_graph::is_float, traced::Recording, words::leaf_name};
 
 /// A tree without its arrays, from which the same tree can be built on any backend.
 #[derive(Clone)]
@@ -86,7 +86,7 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
                 shape == spec.shape && matches!(x, AnyTensor::Float(_)),
                 "the {role} has shape {:?} at the {}; expected {:?}",
                 &shape[..],
-                named("leaf", path),
+                leaf_name("leaf", path),
                 &spec.shape[..]
             );
             Some(if x.dtype() == spec.dtype { x } else { x.cast_float(spec.dtype.into()) })

@@ -11,7 +11,7 @@ use crate::{
     graph::keys_of,
     target::Target,
     tree_arrays::arrays,
-    words::{dtype_name, named},
+    words::{dtype_name, leaf_name},
 };
 
 impl Graph {
@@ -25,13 +25,12 @@ impl Graph {
     #[track_caller]
     pub fn eval<B: Backend, A: Tree<B>>(&self, args: &A) -> Vec<AnyTensor<B>> {
         let (values, device) = arrays(args);
-        let device = device.unwrap_or_default();
         let target = Target::<B>::new(&device);
         let (found, expected) = (values.len(), self.inputs.len());
         assert!(found == expected, "the graph expects {expected} arrays, but got {found}");
         for (value, (path, var)) in values.iter().zip(&self.inputs) {
             let (found, expected) = (value.shape(), self.shape(*var));
-            let input = named("input", path);
+            let input = leaf_name("input", path);
             assert!(found == *expected, "the graph expects shape {expected:?} for its {input}, but got {found:?}");
             let (found, traced) = (value.dtype(), self.dtype(*var));
             let is_integer = traced.is_int() || traced.is_uint();

@@ -246,9 +246,9 @@ fn addable<B: Backend>(x: AnyTensor<B>) -> AnyTensor<B> {
 
 fn convert<B: Backend>(x: AnyTensor<B>, dtype: DType, target: &Target<'_, B>) -> AnyTensor<B> {
     match (x, dtype) {
-        (AnyTensor::Float(x), dtype) if dtype.is_float() => AnyTensor::Float(B::float_cast(x, target.float(dtype))),
-        (AnyTensor::Int(x), dtype) if dtype.is_float() => AnyTensor::Float(B::int_into_float(x, target.float(dtype))),
-        (AnyTensor::Bool(x), dtype) if dtype.is_float() => AnyTensor::Float(B::bool_into_float(x, target.float(dtype))),
+        (AnyTensor::Float(x), dtype) if dtype.is_float() => AnyTensor::Float(B::float_cast(x, dtype.into())),
+        (AnyTensor::Int(x), dtype) if dtype.is_float() => AnyTensor::Float(B::int_into_float(x, dtype.into())),
+        (AnyTensor::Bool(x), dtype) if dtype.is_float() => AnyTensor::Float(B::bool_into_float(x, dtype.into())),
         // Burn's casts within a kind may be skipped if the dtype is the same.
         (AnyTensor::Int(x), dtype) if DType::from(target.int(dtype)) == x.dtype() => AnyTensor::Int(x),
         (AnyTensor::Int(x), dtype) => AnyTensor::Int(B::int_cast(x, target.int(dtype))),
@@ -260,7 +260,7 @@ fn convert<B: Backend>(x: AnyTensor<B>, dtype: DType, target: &Target<'_, B>) ->
 fn full<B: Backend>(sizes: &[usize], dtype: DType, value: Scalar, target: &Target<'_, B>) -> AnyTensor<B> {
     let (shape, device) = (Shape::from(sizes.to_vec()), target.device);
     match dtype {
-        dtype if dtype.is_float() => AnyTensor::Float(B::float_full(shape, value, device, target.float(dtype))),
+        dtype if dtype.is_float() => AnyTensor::Float(B::float_full(shape, value, device, dtype.into())),
         DType::Bool(_) if value.elem::<bool>() => AnyTensor::Bool(B::bool_ones(shape, device, target.boolean())),
         DType::Bool(_) => AnyTensor::Bool(B::bool_zeros(shape, device, target.boolean())),
         dtype => AnyTensor::Int(B::int_full(shape, value, device, target.int(dtype))),

@@ -235,9 +235,7 @@ pub(crate) fn as_recorded<B: Backend>(
         _ => return outputs,
     };
     let converted = |(value, dtype): (Option<AnyTensor<B>>, Option<DType>)| match (value, dtype) {
-        (Some(AnyTensor::Float(x)), Some(dtype)) if is_derivative => {
-            Some(AnyTensor::Float(cast::<B>(x, target.float(dtype).into())))
-        }
+        (Some(AnyTensor::Float(x)), Some(dtype)) if is_derivative => Some(AnyTensor::Float(cast::<B>(x, dtype))),
         (Some(AnyTensor::Int(x)), Some(dtype)) if !is_derivative && x.dtype() != dtype => {
             Some(AnyTensor::Int(B::int_cast(x, target.int(dtype))))
         }

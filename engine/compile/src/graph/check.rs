@@ -14,7 +14,7 @@ use crate::{
     target::Target,
     traced::{Recording, TraceDevice},
     types::Types,
-    words::{dtype_name, named},
+    words::{dtype_name, leaf_name},
 };
 
 /// Maximum number of elements of an array: byte counts and products with them fit 64 bits.
@@ -91,7 +91,7 @@ fn variables(graph: &Graph) -> Result<(), GraphError> {
         }
     };
     for (path, var) in &graph.inputs {
-        assign(*var, named("argument", path))?;
+        assign(*var, leaf_name("argument", path))?;
     }
     for (i, (var, _)) in graph.constants.iter().enumerate() {
         assign(*var, format!("constant {i}"))?;
@@ -130,7 +130,7 @@ fn variables(graph: &Graph) -> Result<(), GraphError> {
         equation.inputs.iter().flatten().try_for_each(|var| used(*var, &ready, name(graph, i)))?;
         equation.outputs.iter().flatten().for_each(|var| ready[var.index()] = true);
     }
-    graph.outputs.iter().try_for_each(|(path, var)| used(*var, &ready, named("result", path)))
+    graph.outputs.iter().try_for_each(|(path, var)| used(*var, &ready, leaf_name("result", path)))
 }
 
 /// Checks one of grove's operations by its shape rule, and by tracing its composition unless an axis is long.

@@ -139,7 +139,6 @@ where
     F: FnOnce(<A::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>) -> O,
 {
     let (mut values, device) = arrays(args);
-    let device = device.unwrap_or_default();
     let recording = Recording::within(Types::of::<B>(Some(&device)), &device);
     let traced = arguments_for(&recording, args.clone());
     let (result, pullback) = vjp::<Traced, A::On<Traced>, O, F>(&traced, f);

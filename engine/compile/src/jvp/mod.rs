@@ -18,7 +18,7 @@ use crate::{
     traced::Recording,
     tree_arrays::arrays,
     types::Types,
-    words::named,
+    words::leaf_name,
 };
 pub use jacobian::{Jacobian, hessian, jacfwd, jacrev};
 pub use linear::{Linearized, linearize};
@@ -116,7 +116,6 @@ fn traced_call<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     args.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
         arguments.push((path.to_string(), leaf.clone().into_absent(), leaf.is_present()));
     });
-    let device = device.unwrap_or_default();
     let lift = |recording: &_| arguments_for(recording, args.clone());
     let recording = Recording::within(Types::of::<B>(Some(&device)), &device);
     let Recorded { graph, result, captured } = record(recording, lift, f);
@@ -141,7 +140,7 @@ fn directions<B: Backend, A: Tree<B>>(arguments: &Arguments<B>, tangents: &A) ->
                 !tangent.is_present() || leaf.dtype().is_float() && tangent.shape() == leaf.shape(),
                 "the tangent of the {}, {leaf}, is {tangent}: give one of its shape, or an absent leaf where \
                  the argument is not floating-point",
-                named("argument", path)
+                leaf_name("argument", path)
             );
             // Cast the tangent to the dtype of the argument.
             let tangent = if leaf.dtype().is_float() { tangent.cast_float(leaf.dtype().into()) } else { tangent };

@@ -9,7 +9,7 @@ use super::{Caller, TraceClient, import::import};
 use crate::{
     Primitive,
     graph::{Equation, Var},
-    words::named,
+    words::leaf_name,
 };
 
 /// The equations of a trace.
@@ -134,7 +134,7 @@ impl Recorder {
         let input = self.inputs.iter().find(|(_, input)| *input == var);
         match (equation, input) {
             (Some(equation), _) => format!("it is {dtype}{shape:?}, the result of `{}`", equation.primitive.name()),
-            (None, Some((path, _))) => format!("it is {dtype}{shape:?}, the {}", named("argument", path)),
+            (None, Some((path, _))) => format!("it is {dtype}{shape:?}, the {}", leaf_name("argument", path)),
             (None, None) => format!("it is {dtype}{shape:?}, a constant"),
         }
     }

@@ -4,7 +4,7 @@ use grove_backend::Backend;
 use grove_transform::Stacked;
 use grove_tree::{AnyArray, Array, Key, Keys, Kind, Path, Tree};
 
-use crate::words::named;
+use crate::words::leaf_name;
 
 /// A leaf of an argument of a mapped function.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ macro_rules! arrays {
                 let array = self.into_any();
                 assert!(
                     axis < $all,
-                    "the {} of a mapped function, {array}, has no axis {axis}: give an axis below {}", named("argument", path.as_str()), $all
+                    "the {} of a mapped function, {array}, has no axis {axis}: give an axis below {}", leaf_name("argument", path.as_str()), $all
                 );
                 let mut shape = array.shape().to_vec();
                 shape.remove(axis);
@@ -126,7 +126,7 @@ impl<B: Backend> Mapped<B> for Keys<B> {
         assert!(
             axis == 0,
             "the {} of a mapped function, random keys, has no axis {axis}",
-            named("argument", path.as_str())
+            leaf_name("argument", path.as_str())
         );
         let array = self.into_array().into_any();
         leaves.push(MappedLeaf { keys: true, ..MappedLeaf::new(path, array, Some(0)) });

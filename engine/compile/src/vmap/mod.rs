@@ -20,7 +20,7 @@ use crate::{
     trace::{Recorded, Returned, argument, captured_on, record_with},
     traced::Recording,
     types::Types,
-    words::named,
+    words::leaf_name,
 };
 pub use mapped::{Mapped, MappedLeaf, Over, Shared};
 pub use per_example::per_example_grads;
@@ -179,12 +179,12 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
                 panic!(
                     "`out_axes` has {} axes, fewer than the results have leaves: give one for the {}",
                     self.out_axes.len(),
-                    named("result", path.as_str())
+                    leaf_name("result", path.as_str())
                 )
             }),
         };
         let rank = result.shape().num_dims();
-        let name = named("result", path.as_str());
+        let name = leaf_name("result", path.as_str());
         assert!(
             axis < rank,
             "axis {axis} of `out_axes` is out of range for the {name}, which has {rank} axes including the batch axis"
@@ -243,8 +243,8 @@ fn number_of_examples<B: Backend>(leaves: &[MappedLeaf<B>]) -> usize {
         panic!(
             "the {} of a mapped function has {examples} examples, but the {} has {other}: the numbers must be equal; \
              wrap what all examples share in `Shared`",
-            named("argument", &first),
-            named("argument", &path)
+            leaf_name("argument", &first),
+            leaf_name("argument", &path)
         );
     }
     examples

@@ -1,12 +1,10 @@
 use grove_backend::{Autodiff, Backend};
-use grove_tree::{Path, Tree, skeleton};
+use grove_tree::{Path, Tree, device_of, skeleton};
 
 use super::{RematScan, no_steps};
 use crate::{
     stack::{Stack, Unstack, rows, stack, stack_rows},
-    tape::{
-        Column, Seeds, Tape, accumulate, clear_tape, column, device, from_inner, lift_leaf, track, track_params, typed,
-    },
+    tape::{Column, Seeds, Tape, accumulate, clear_tape, column, from_inner, lift_leaf, track, track_params, typed},
 };
 
 /// One step of a stacked tree, on the autodiff backend.
@@ -47,7 +45,7 @@ where
     ) -> (C::On<Autodiff<B>>, Y::Stacked, Self) {
         let steps = options.scan.steps(&xs);
         let every = options.every.unwrap_or_else(|| steps.isqrt() + usize::from(steps.isqrt().pow(2) < steps)).max(1);
-        let device = device(&params).or_else(|| device(&init)).or_else(|| device(&xs));
+        let device = device_of(&params).or_else(|| device_of(&init)).or_else(|| device_of(&xs));
         let constant = from_inner(params.clone());
         let mut carry = from_inner(init.clone());
         let mut replay = Self { options, steps, every, params, init, xs, starts: Vec::new(), f };
