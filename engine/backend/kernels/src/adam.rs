@@ -2,10 +2,10 @@ use rayon::prelude::*;
 
 use crate::{
     dispatch::{TASK, vectorized},
-    half::{HalfFormat, narrow_part, widen_part},
+    half::{Bf16, F16, Half, HalfFormat, widen_part},
 };
 
-/// Number of elements that are converted from 16 bits at a time. They stay in the first-level cache.
+/// Number of elements of a gradient that are converted from 16 bits at a time. They stay in the first-level cache.
 const PART: usize = 1024;
 
 /// Hyperparameters and bias corrections of an AdamW step (Loshchilov and Hutter, 2019), shared by all elements.
@@ -57,12 +57,11 @@ impl AdamStep {
         assert!(grads.len() == len && mu.len() == len && nu.len() == len, "slices of different lengths");
         let tasks = params.par_chunks_mut(TASK).zip(mu.par_chunks_mut(TASK)).zip(nu.par_chunks_mut(TASK));
         tasks.enumerate().for_each(|(task, ((params, mu), nu))| {
-            let (mut wide_params, mut wide_grads) = ([0.0; PART], [0.0; PART]);
+            let mut wide_grads = [0.0; PART];
             let parts = params.chunks_mut(PART).zip(mu.chunks_mut(PART)).zip(nu.chunks_mut(PART));
             for (part, ((params, mu), nu)) in parts.enumerate() {
                 let (start, len) = (task * TASK + part * PART, params.len());
-                let (wide_params, wide_grads) = (&mut wide_params[..len], &mut wide_grads[..len]);
-                widen_part(format, params, wide_params);
+                let wide_grads = &mut wide_grads[..len];
                 let grads = match grads {
                     Gradients::F32(grads) => &grads[start..][..len],
                     Gradients::Half(format, grads) => {
@@ -70,10 +69,27 @@ impl AdamStep {
                         wide_grads
                     }
                 };
-                step(*self, wide_params, grads, mu, nu);
-                narrow_part(format, wide_params, params);
+                match format {
+                    HalfFormat::F16 => step_of_16_bits::<F16>(*self, params, grads, mu, nu),
+                    HalfFormat::Bf16 => step_of_16_bits::<Bf16>(*self, params, grads, mu, nu),
+                }
             }
         });
+    }
+
+    /// Returns the step of one element: it takes the parameter, its gradient and both moments, and returns the new parameter.
+    #[inline(always)]
+    fn of_element(self) -> impl Fn(f32, f32, &mut f32, &mut f32) -> f32 {
+        let ([b1, grad_weight], [b2, square_weight]) = (self.b1, self.b2);
+        let (rate, inverse_correction) = (self.rate / self.correction[0], 1.0 / self.correction[1]);
+        // Not computed as `1 - rate * decay`: with a small rate, rounding would lose or exaggerate the decay.
+        let decay = self.rate * self.decay;
+        move |p, g, mu, nu| {
+            *mu = b1 * *mu + grad_weight * g;
+            *nu = b2 * *nu + square_weight * (g * g);
+            let root = (*nu * inverse_correction + self.eps_root).sqrt() + self.eps;
+            p - (rate * *mu / root + decay * p)
+        }
     }
 }
 
@@ -97,15 +113,20 @@ impl Gradients<'_> {
 
 vectorized! {
     fn step<_FUSED>(adam: AdamStep, params: &mut [f32], grads: &[f32], mu: &mut [f32], nu: &mut [f32]) {
-        let ([b1, grad_weight], [b2, square_weight]) = (adam.b1, adam.b2);
-        let (rate, inverse_correction) = (adam.rate / adam.correction[0], 1.0 / adam.correction[1]);
-        // Not computed as `1 - rate * decay`: with a small rate, rounding would lose or exaggerate the decay.
-        let decay = adam.rate * adam.decay;
+        let step = adam.of_element();
         for (((p, &g), mu), nu) in params.iter_mut().zip(grads).zip(mu).zip(nu) {
-            *mu = b1 * *mu + grad_weight * g;
-            *nu = b2 * *nu + square_weight * (g * g);
-            let root = (*nu * inverse_correction + adam.eps_root).sqrt() + adam.eps;
-            *p -= rate * *mu / root + decay * *p;
+            *p = step(*p, g, mu, nu);
+        }
+    }
+}
+
+vectorized! {
+    fn step_of_16_bits<_FUSED, E: Half>(
+        adam: AdamStep, params: &mut [u16], grads: &[f32], mu: &mut [f32], nu: &mut [f32],
+    ) {
+        let step = adam.of_element();
+        for (((p, &g), mu), nu) in params.iter_mut().zip(grads).zip(mu).zip(nu) {
+            *p = E::rounded(step(E::number(*p), g, mu, nu));
         }
     }
 }

@@ -31,8 +31,14 @@ pub(crate) fn from_f16(bits: u16) -> f32 {
     f32::from_bits((f32::from_bits(moved) * SCALE).to_bits() | special)
 }
 
+/// A format as a type.
+pub(crate) trait Half: Element<Bits = u16> {
+    /// Rounds an f32 to the nearest number; of two that are equally near, to the even one.
+    fn rounded(x: f32) -> u16;
+}
+
 /// [`HalfFormat::F16`].
-pub(super) struct F16;
+pub(crate) struct F16;
 
 impl Element for F16 {
     type Bits = u16;
@@ -43,8 +49,34 @@ impl Element for F16 {
     }
 }
 
+impl Half for F16 {
+    /// Values of at least 65,520 become infinite.
+    #[inline(always)]
+    fn rounded(x: f32) -> u16 {
+        /// The smallest normal f16.
+        const NORMAL: u32 = 113 << 23;
+        /// 65,536, above the largest f16.
+        const ABOVE: u32 = 143 << 23;
+        /// Its last place is that of a subnormal f16, so that an addition rounds to it.
+        const SUBNORMALS: u32 = 126 << 23;
+        let (sign, bits) = (x.to_bits() >> 16 & 0x8000, x.to_bits() & 0x7fff_ffff);
+        // The exponent's bias changes from 127 to 15, and 13 places are rounded off.
+        let normal = bits.wrapping_sub(112 << 23).wrapping_add(0xfff + (bits >> 13 & 1)) >> 13;
+        let subnormal = (f32::from_bits(bits) + f32::from_bits(SUBNORMALS)).to_bits().wrapping_sub(SUBNORMALS);
+        let special = if bits > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+        let magnitude = if bits >= ABOVE {
+            special
+        } else if bits < NORMAL {
+            subnormal
+        } else {
+            normal
+        };
+        (magnitude | sign) as u16
+    }
+}
+
 /// [`HalfFormat::Bf16`].
-pub(super) struct Bf16;
+pub(crate) struct Bf16;
 
 impl Element for Bf16 {
     type Bits = u16;
@@ -52,6 +84,18 @@ impl Element for Bf16 {
     #[inline(always)]
     fn number(bits: u16) -> f32 {
         f32::from_bits(u32::from(bits) << 16)
+    }
+}
+
+impl Half for Bf16 {
+    #[inline(always)]
+    fn rounded(x: f32) -> u16 {
+        let bits = x.to_bits();
+        // Half of the last place, less one if that place is even: a tie is carried only from an odd number.
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+        // The carry would turn some NaN into infinity.
+        let kept = if bits & 0x7fff_ffff > 0x7f80_0000 { bits | 0x0040_0000 } else { rounded };
+        (kept >> 16) as u16
     }
 }
 
@@ -108,47 +152,12 @@ pub fn narrowed_and_scaled(format: HalfFormat, x: &[f32], factors: &[f32]) -> Ve
     by_chunks(x.len(), len, |i, out| scale_part(format, &x[i * len..][..len], factors, out))
 }
 
-/// Rounds an f32 to bf16.
-#[inline(always)]
-fn to_bf16(x: f32) -> u16 {
-    let bits = x.to_bits();
-    // Half of the last place, less one if that place is even: a tie is carried only from an odd number.
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
-    // The carry would turn some NaN into infinity.
-    let kept = if bits & 0x7fff_ffff > 0x7f80_0000 { bits | 0x0040_0000 } else { rounded };
-    (kept >> 16) as u16
-}
-
-/// Rounds an f32 to f16. Values of at least 65,520 become infinite.
-#[inline(always)]
-fn to_f16(x: f32) -> u16 {
-    /// The smallest normal f16.
-    const NORMAL: u32 = 113 << 23;
-    /// 65,536, above the largest f16.
-    const ABOVE: u32 = 143 << 23;
-    /// Its last place is that of a subnormal f16, so that an addition rounds to it.
-    const SUBNORMALS: u32 = 126 << 23;
-    let (sign, bits) = (x.to_bits() >> 16 & 0x8000, x.to_bits() & 0x7fff_ffff);
-    // The exponent's bias changes from 127 to 15, and 13 places are rounded off.
-    let normal = bits.wrapping_sub(112 << 23).wrapping_add(0xfff + (bits >> 13 & 1)) >> 13;
-    let subnormal = (f32::from_bits(bits) + f32::from_bits(SUBNORMALS)).to_bits().wrapping_sub(SUBNORMALS);
-    let special = if bits > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
-    let magnitude = if bits >= ABOVE {
-        special
-    } else if bits < NORMAL {
-        subnormal
-    } else {
-        normal
-    };
-    (magnitude | sign) as u16
-}
-
 vectorized! {
     /// Like [`narrowed`], on this thread.
     fn narrow_part<_FUSED>(format: HalfFormat, x: &[f32], out: &mut [u16]) {
         match format {
-            HalfFormat::F16 => out.iter_mut().zip(x).for_each(|(out, &x)| *out = to_f16(x)),
-            HalfFormat::Bf16 => out.iter_mut().zip(x).for_each(|(out, &x)| *out = to_bf16(x)),
+            HalfFormat::F16 => out.iter_mut().zip(x).for_each(|(out, &x)| *out = F16::rounded(x)),
+            HalfFormat::Bf16 => out.iter_mut().zip(x).for_each(|(out, &x)| *out = Bf16::rounded(x)),
         }
     }
 }
@@ -156,10 +165,15 @@ vectorized! {
 vectorized! {
     /// Like [`narrowed_and_scaled`], for one row.
     fn scale_part<_FUSED>(format: HalfFormat, x: &[f32], factors: &[f32], out: &mut [u16]) {
-        let numbers = out.iter_mut().zip(x).zip(factors);
+        #[inline(always)]
+        fn each<E: Half>(x: &[f32], factors: &[f32], out: &mut [u16]) {
+            for ((out, &x), factor) in out.iter_mut().zip(x).zip(factors) {
+                *out = E::rounded(E::number(E::rounded(x)) * factor);
+            }
+        }
         match format {
-            HalfFormat::F16 => numbers.for_each(|((out, &x), factor)| *out = to_f16(F16::number(to_f16(x)) * factor)),
-            HalfFormat::Bf16 => numbers.for_each(|((out, &x), factor)| *out = to_bf16(Bf16::number(to_bf16(x)) * factor)),
+            HalfFormat::F16 => each::<F16>(x, factors, out),
+            HalfFormat::Bf16 => each::<Bf16>(x, factors, out),
         }
     }
 }

@@ -7,9 +7,9 @@ mod pairs;
 mod tests;
 
 pub(crate) use convert::from_f16;
-use convert::{Bf16, F16, widen_columns, widen_transposed};
+pub(crate) use convert::{Bf16, F16, Half, narrow_part, widen_part};
 pub use convert::{HalfFormat, narrowed, narrowed_and_scaled, widen, widened, widened_rows};
-pub(crate) use convert::{narrow_part, widen_part};
+use convert::{widen_columns, widen_transposed};
 pub use pairs::product_bf16;
 pub(crate) use pairs::{Pairs, join, join_neighbours};
 
