@@ -60,7 +60,7 @@ pub fn conv2d_half(
 /// If the sizes do not match.
 pub fn conv2d_backward_input_bf16(weight: &[u16], grad: &[u16], conv: &Conv2d) -> Option<Vec<u16>> {
     conv.check(None, Some(weight.len()), Some(grad.len()));
-    if !conv.is_product_of_pairs(HalfFormat::Bf16) || conv.stride != [1, 1] || conv.channels_in <= GEMV_ROWS {
+    if !conv.has_gradients_of_pairs() {
         return None;
     }
     let weight = Matrix::new(weight, conv.channels_out, conv.channels_in).transpose();
@@ -75,7 +75,7 @@ pub fn conv2d_backward_input_bf16(weight: &[u16], grad: &[u16], conv: &Conv2d) -
 /// If the sizes do not match.
 pub fn conv2d_backward_weight_bf16(x: &[u16], grad: &[u16], conv: &Conv2d) -> Option<Vec<f32>> {
     conv.check(Some(x.len()), None, Some(grad.len()));
-    if !conv.is_product_of_pairs(HalfFormat::Bf16) || conv.stride != [1, 1] || conv.channels_out <= GEMV_ROWS {
+    if !conv.has_gradients_of_pairs() {
         return None;
     }
     // The summed axis is that of the pixels of all images.
@@ -99,6 +99,12 @@ impl Conv2d {
         let is_product = kernel == [1, 1] && padding == [0, 0] && groups == 1;
         let is_empty = self.elements().contains(&0);
         is_product && !is_empty && format == HalfFormat::Bf16 && multiplies_bf16()
+    }
+
+    /// Returns true if both gradients are products of pairs. One condition for both, so that neither is computed in vain.
+    fn has_gradients_of_pairs(&self) -> bool {
+        let has_many_rows = self.channels_in.min(self.channels_out) > GEMV_ROWS;
+        self.is_product_of_pairs(HalfFormat::Bf16) && self.stride == [1, 1] && has_many_rows
     }
 }
 

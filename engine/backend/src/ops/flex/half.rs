@@ -1,4 +1,4 @@
-//! Casts of 16-bit floats.
+//! Tensors of 16-bit floats: their bits, and casts.
 
 use burn::tensor::{Bytes, DType, Shape, TensorMetadata, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor, Layout};
