@@ -156,14 +156,14 @@ pub enum Language {
   grove train gpt2 --data books/ --output run --n-layer 6 --n-embd 192 \\
       --context 256
   grove train gpt2 --model openai-community/gpt2 --data notes.txt \\
-      --output run --learning-rate 5e-5
+      --output run
   grove train gpt2 --data train.parquet --text-column content --output run")]
     Gpt2(Box<Gpt2Options>),
     /// Train a LLaMA on text
     #[command(after_help = "Examples:
   grove train llama --data books/ --output run --layers 6 --hidden-size 192
   grove train llama --model HuggingFaceTB/SmolLM2-135M --data notes.txt \\
-      --output run --learning-rate 5e-5")]
+      --output run")]
     Llama(Box<LlamaOptions>),
     /// Train a recurrent language model on text
     #[command(after_help = "Examples:
@@ -374,6 +374,28 @@ mod tests {
             let Err(Exit::Usage(error)) = program::Command::check(&task) else { panic!("{command} is refused") };
             assert!(error.contains(option), "{command}: {error}");
         }
+    }
+
+    #[test]
+    fn weights_of_a_model_get_a_lower_learning_rate() {
+        let learning_rate = |words: &str| {
+            let mut matches = &Grove::command().get_matches_from(words.split(' '));
+            while let Some((_, inner)) = matches.subcommand() {
+                matches = inner;
+            }
+            *matches.get_one::<f64>("learning_rate").expect("an option of the command")
+        };
+        for family in ["gpt2", "llama", "bert"] {
+            let command = format!("grove train {family} --data a");
+            assert_eq!(learning_rate(&command), 1e-3, "{family}");
+            assert_eq!(learning_rate(&format!("{command} --model m")), 5e-5, "{family}");
+            assert_eq!(learning_rate(&format!("{command} --model m --lora-rank 4")), 1e-3, "{family}");
+            assert_eq!(learning_rate(&format!("{command} --model m --learning-rate 0.1")), 0.1, "{family}");
+        }
+        assert_eq!(learning_rate("grove finetune texts --data a --model m"), 5e-5);
+        assert_eq!(learning_rate("grove finetune texts --data a --model m --lora-rank 4"), 1e-3);
+        assert_eq!(learning_rate("grove finetune images"), 5e-4);
+        assert_eq!(learning_rate("grove finetune images --data a --model m"), 1e-4);
     }
 
     #[test]

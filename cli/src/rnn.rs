@@ -21,8 +21,8 @@ pub const MAX_LENGTH: usize = 512;
 
 /// Trains a recurrent text classifier, or uses a trained one.
 ///
-/// Tokens are bytes, unless --vocab-size or --tokenizer is given. Texts are batched by length and packed, so that no
-/// padding is computed.
+/// Without --tokenizer, a tokenizer is trained on the texts. Texts are batched by length and packed, so that no padding
+/// is computed.
 #[derive(Parser, Debug)]
 #[command(
     allow_negative_numbers = true,
@@ -68,9 +68,10 @@ pub struct ClassifyOptions {
     #[arg(long, value_name = "DIR", conflicts_with = "model", help_heading = "Model")]
     pub tokenizer: Option<PathBuf>,
 
-    /// Vocabulary size of the tokenizer to train; 257 is bytes only, a larger one merges frequent sequences
-    #[arg(long, default_value_t = 257, value_name = "N", conflicts_with = "model", help_heading = "Model")]
-    pub vocab_size: usize,
+    /// Vocabulary size of the tokenizer to train; 257 is bytes only, a larger one merges frequent sequences [default: 2048,
+    /// or 257 for texts of fewer than 20 characters on average, such as names]
+    #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
+    pub vocab_size: Option<usize>,
 
     /// Maximum length of a text in tokens; longer texts are truncated
     #[arg(long, default_value_t = MAX_LENGTH, value_name = "N", help_heading = "Model")]
@@ -131,7 +132,7 @@ impl ClassifyOptions {
         let texts = labelled.read(&labelled.data, ProblemType::SingleLabel)?;
         let tokenizer = new_tokenizer(output.tokenizer()?, self.tokenizer.as_deref(), || {
             let texts: Vec<&str> = texts.iter().map(|text| &*text.text).collect();
-            Tokenizer::train_bpe(&texts, self.vocab_size)
+            Tokenizer::train_bpe(&texts, self.vocab_size.unwrap_or_else(|| default_vocab_size(&texts)))
         })?;
         let config = match output.config()? {
             Some(file) => {
@@ -164,7 +165,7 @@ impl ClassifyOptions {
             .with("max-length", self.max_length)
             .with("dropout", self.dropout)
             .with("one-direction", self.one_direction)
-            .with("vocab-size", self.vocab_size)
+            .with_option("vocab-size", self.vocab_size)
             .with("balance", self.texts.balance);
         let (run, epochs, trainable) = (&self.run, 10.0, None);
         let optimizer = |model: &_, schedule: &_| run.training.optimizer(schedule, model);
@@ -187,6 +188,13 @@ impl ClassifyOptions {
         let (objects, lines): (Vec<_>, Vec<_>) = results.unzip();
         report(self.run.json, &json!({ "texts": objects }), &lines.join("\n"))
     }
+}
+
+/// Returns the vocabulary size of the tokenizer for these texts: bytes for names and other short texts, whose letters tell
+/// the class, and pieces of words for longer ones, which are learned in fewer steps.
+fn default_vocab_size(texts: &[&str]) -> usize {
+    let characters: usize = texts.iter().map(|text| text.chars().count()).sum();
+    if characters < 20 * texts.len() { 257 } else { 2048 }
 }
 
 /// Encodes labelled texts for a recurrent classifier.

@@ -131,7 +131,11 @@ fn bad_input_is_refused() {
     let broken = damaged("tiny_text", "tokenizer.json", |_| b"{".to_vec());
     CONVERT.assert_refused(&[common::text(broken.path()), &target], 1, &["tokenizer.json"]);
     let other = damaged("tiny_a", "config.json", |_| br#"{"model_type": "t5"}"#.to_vec());
-    CONVERT.assert_refused(&[common::text(other.path()), &target], 1, &["config.json", "t5"]);
+    CONVERT.assert_refused(
+        &[common::text(other.path()), &target],
+        1,
+        &["config.json", "t5", "new.safetensors", "keeps their names"],
+    );
     let weights = fs::read(fixture("tiny_a") + "/model.safetensors").expect("a fixture");
     let alone = place.write("model.safetensors", &weights);
     CONVERT.assert_refused(&[&alone, &target], 1, &["config.json", "put the config.json of the model beside"]);

@@ -170,6 +170,25 @@ fn a_classifier_is_trained_and_evaluated_and_predicts() {
     assert!(stdout.starts_with("120 texts, ") && stdout.contains("precision") && stdout.contains("fruit"), "{stdout}");
 }
 
+/// Texts of short length are read byte by byte, longer ones in pieces of words.
+#[test]
+fn the_tokenizer_of_a_classifier_suits_its_texts() {
+    let place = Place::new();
+    let vocab_size = |name: &str, data: String, more: &[&str]| {
+        let run = place.named(name);
+        TRAIN.json(&arguments(&[&["classify", "--data", &data, "--output", &run, "--steps", "1", "--json"], more]));
+        json_file(place.path(name).join("model/config.json"))["vocab_size"].as_u64().expect("a number")
+    };
+    let sentences = || {
+        place.labelled("sentences.jsonl", |label, text| {
+            format!("{{\"label\": \"{label}\", \"text\": \"In the garden we have seen {text}.\"}}\n")
+        })
+    };
+    assert_eq!(vocab_size("short", place.labelled_table(), &[]), 257);
+    assert!((258..2048).contains(&vocab_size("long", sentences(), &[])));
+    assert_eq!(vocab_size("asked", sentences(), &["--vocab-size", "260"]), 260);
+}
+
 #[test]
 fn a_classifier_is_resumed() {
     let place = Place::new();

@@ -4,7 +4,7 @@ mod model;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use grove::{
-    files::directory_at,
+    files::{FileError, directory_at},
     images::Preprocessor,
     models::ModelKind,
     weights::{TensorFiles, convert_tensors, copy_modules, parse_size},
@@ -86,7 +86,8 @@ impl Command for Options {
             return Err(failure(format!("{} is the checkpoint itself: name another directory", self.target.display())));
         }
         // Read before anything is written, because the file may be broken.
-        let preprocessor = match ModelKind::of(model_files.path())?.is_image_classifier() {
+        let kind = ModelKind::of(model_files.path()).map_err(|error| self.name_a_file(error))?;
+        let preprocessor = match kind.is_image_classifier() {
             true => Preprocessor::beside(directory)?,
             false => None,
         };
@@ -102,6 +103,19 @@ impl Command for Options {
 }
 
 impl Options {
+    /// Adds to the error about an unknown model that tensors of any names can be converted to a file.
+    fn name_a_file(&self, error: ModelError) -> Exit {
+        match error {
+            ModelError::Config { .. } | ModelError::File(FileError::Json { .. }) => {
+                let target = self.target.display();
+                failure(format!(
+                    "{error}; {target}.safetensors as the target converts the tensors and keeps their names"
+                ))
+            }
+            other => other.into(),
+        }
+    }
+
     /// Converts tensors to one file, without renaming them.
     fn convert_tensors(&self) -> Result<Ended, Exit> {
         let target = self.target.display();
