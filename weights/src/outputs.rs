@@ -30,12 +30,12 @@ impl Output<'_> {
 }
 
 /// A leaf to be saved, with its path.
-type Leaf<B> = (String, AnyArray<B>);
+type NamedArray<B> = (String, AnyArray<B>);
 
 /// Leaves, or a part of a leaf, in the layout of a published tensor.
 struct Pieces<'a, B: Backend> {
     /// The leaves; several are concatenated along `axis`.
-    leaves: Vec<&'a Leaf<B>>,
+    leaves: Vec<&'a NamedArray<B>>,
     /// Range of the only leaf along `axis`; `None` for whole leaves.
     part: Option<Range<usize>>,
     /// Steps from each leaf to its published layout.
@@ -47,7 +47,7 @@ impl<B: Backend> Pieces<'_, B> {
     /// Reads the values from the device and arranges them in the published layout.
     fn read(&self, dtype: DType) -> Result<TensorData> {
         let absent = |path: &str| WeightsError::AbsentLeaf { path: path.to_owned() };
-        let read = |(path, leaf): &&Leaf<B>| leaf.clone().into_data().ok_or_else(|| absent(path));
+        let read = |(path, leaf): &&NamedArray<B>| leaf.clone().into_data().ok_or_else(|| absent(path));
         let mut data = self.leaves.iter().map(read).collect::<Result<Vec<TensorData>>>()?;
         if self.part.is_none() && self.steps.is_empty() && data.len() == 1 && data[0].dtype == dtype {
             return Ok(data.remove(0));
@@ -75,7 +75,7 @@ impl<B: Backend> Pieces<'_, B> {
 /// # Errors
 /// If a leaf is absent or quantized, a rule has no inverse, or two tensors would have the same name.
 pub(crate) fn outputs<'a, B: Backend>(
-    leaves: &'a [Leaf<B>],
+    leaves: &'a [NamedArray<B>],
     names: &NameMap,
     constants: &'a BTreeMap<String, TensorData>,
 ) -> Result<Vec<Output<'a>>> {
@@ -135,7 +135,7 @@ fn inverse(rule: &Rule) -> Vec<Step> {
 fn divided<'a, B: Backend>(
     rule: &Rule,
     captures: &Captures,
-    leaf: &'a Leaf<B>,
+    leaf: &'a NamedArray<B>,
     dtype: StoredDtype,
 ) -> Option<Vec<Output<'a>>> {
     let (count, shape) = (rule.names.len(), leaf.1.shape());
@@ -160,7 +160,7 @@ fn divided<'a, B: Backend>(
 fn united<'a, B: Backend>(
     rule: &Rule,
     captures: &Captures,
-    leaves: Vec<&'a Leaf<B>>,
+    leaves: Vec<&'a NamedArray<B>>,
     dtype: StoredDtype,
 ) -> Option<Output<'a>> {
     let shapes: Option<Vec<_>> = leaves.iter().map(|(_, leaf)| rule.shape_before(leaf.shape())).collect();

@@ -27,7 +27,7 @@ impl Communicator {
 
     /// Returns true if this rank must report an error of a collective. Other ranks wait to be ended, and return false if that
     /// does not happen.
-    pub fn speaks_for_all(&self, error: &CommError) -> bool {
+    fn speaks_for_all(&self, error: &CommError) -> bool {
         if self.inner.is_none() {
             return true;
         }

@@ -41,13 +41,13 @@ pub struct KeyValueStore {
 /// The pairs of all stores of a transport.
 #[derive(Default)]
 pub(crate) struct Pairs {
-    values: Mutex<Values>,
+    values: Mutex<Stores>,
     /// True while a thread delivers what this rank has sent.
     moving: Mutex<bool>,
 }
 
 /// Values by store and key.
-type Values = HashMap<u32, HashMap<String, Value>>;
+type Stores = HashMap<u32, HashMap<String, Value>>;
 
 struct Value {
     bytes: Vec<u8>,
@@ -171,7 +171,7 @@ impl KeyValueStore {
         self.find(&values, key)
     }
 
-    fn find(&self, values: &Values, key: &str) -> Result<Option<Vec<u8>>> {
+    fn find(&self, values: &Stores, key: &str) -> Result<Option<Vec<u8>>> {
         let Some(value) = values.get(&self.number).and_then(|store| store.get(key)) else { return Ok(None) };
         match value.other {
             None => Ok(Some(value.bytes.clone())),
@@ -190,7 +190,7 @@ impl fmt::Debug for KeyValueStore {
 }
 
 impl Pairs {
-    fn values(&self) -> MutexGuard<'_, Values> {
+    fn values(&self) -> MutexGuard<'_, Stores> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -228,7 +228,7 @@ impl Pairs {
 }
 
 /// Stores the pairs that other ranks have put.
-fn receive(values: &mut Values, comm: &Communicator) -> Result<()> {
+fn receive(values: &mut Stores, comm: &Communicator) -> Result<()> {
     let Some(inner) = &comm.inner else { return Ok(()) };
     let next = || inner.transport.receive(HEAD + MAX_KEY + MAX_VALUE).map_err(|error| comm.named(STORE, error));
     while let Some((from, message)) = next()? {

@@ -31,7 +31,7 @@ struct Place {
 
 struct Bucket {
     reserved: Option<Reserved>,
-    values: Values,
+    values: Contents,
     /// Number of leaves that are not available yet.
     missing: usize,
     left: Duration,
@@ -39,7 +39,7 @@ struct Bucket {
 }
 
 /// Concatenated values of some leaves.
-enum Values {
+enum Contents {
     /// No values have been added yet.
     Empty {
         length: usize,
@@ -78,7 +78,7 @@ impl Buckets {
             let Some((length, dtype)) = leaves[leaf] else { continue };
             let dtype = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
             let begin = match buckets.last_mut() {
-                Some(Bucket { values: Values::Empty { length: filled, dtype: of }, missing, .. })
+                Some(Bucket { values: Contents::Empty { length: filled, dtype: of }, missing, .. })
                     if *of == dtype && dtype.size() * (*filled + length) <= bytes =>
                 {
                     *missing += 1;
@@ -86,7 +86,7 @@ impl Buckets {
                     *filled - length
                 }
                 _ => {
-                    let values = Values::Empty { length, dtype };
+                    let values = Contents::Empty { length, dtype };
                     let (reserved, left) = (Some(comm.reserve()), Duration::ZERO);
                     buckets.push(Bucket { reserved, values, missing: 1, left, arrived: None });
                     0
@@ -111,15 +111,15 @@ impl Buckets {
         place.filled = true;
         let (begin, end) = (place.begin, place.begin + place.length);
         let bucket = &mut self.buckets[place.bucket];
-        if let Values::Empty { length, dtype } = bucket.values {
+        if let Contents::Empty { length, dtype } = bucket.values {
             bucket.values = match dtype {
-                DType::F64 => Values::F64(vec![0.0; length]),
-                _ => Values::F32(vec![0.0; length]),
+                DType::F64 => Contents::F64(vec![0.0; length]),
+                _ => Contents::F32(vec![0.0; length]),
             };
         }
         match (&mut bucket.values, data) {
-            (Values::F32(values), Some(data)) => copy(&mut values[begin..end], data, self.factor as f32),
-            (Values::F64(values), Some(data)) => copy(&mut values[begin..end], data, self.factor),
+            (Contents::F32(values), Some(data)) => copy(&mut values[begin..end], data, self.factor as f32),
+            (Contents::F64(values), Some(data)) => copy(&mut values[begin..end], data, self.factor),
             _ => {}
         }
         bucket.missing -= 1;
@@ -139,15 +139,15 @@ impl Buckets {
         let (mut sums, mut times) = (Vec::new(), Vec::new());
         for bucket in self.buckets {
             let (sum, bytes) = match bucket.values {
-                Values::SumF32(sum) => {
+                Contents::SumF32(sum) => {
                     let values = sum.wait()?;
                     let bytes = size_of_val(&values[..]);
-                    (Values::F32(values), bytes)
+                    (Contents::F32(values), bytes)
                 }
-                Values::SumF64(sum) => {
+                Contents::SumF64(sum) => {
                     let values = sum.wait()?;
                     let bytes = size_of_val(&values[..]);
-                    (Values::F64(values), bytes)
+                    (Contents::F64(values), bytes)
                 }
                 values => (values, 0),
             };
@@ -158,8 +158,8 @@ impl Buckets {
         let cut = |place: Option<Place>| {
             let Place { bucket, begin, length, .. } = place?;
             match &sums[bucket] {
-                Values::F32(values) => Some(scaled(&values[begin..begin + length], after as f32)),
-                Values::F64(values) => Some(scaled(&values[begin..begin + length], after)),
+                Contents::F32(values) => Some(scaled(&values[begin..begin + length], after as f32)),
+                Contents::F64(values) => Some(scaled(&values[begin..begin + length], after)),
                 _ => None,
             }
         };
@@ -171,9 +171,9 @@ impl Bucket {
     fn leave(&mut self, comm: &Communicator, wire: Wire) -> Result<()> {
         let Some(reserved) = self.reserved.take() else { return Ok(()) };
         let (what, dtype) = ("gradients", DType::F32);
-        self.values = match mem::replace(&mut self.values, Values::Empty { length: 0, dtype }) {
-            Values::F32(values) => Values::SumF32(comm.start_all_reduce_as(reserved, what, values, wire)?),
-            Values::F64(values) => Values::SumF64(comm.start_all_reduce_as(reserved, what, values, wire)?),
+        self.values = match mem::replace(&mut self.values, Contents::Empty { length: 0, dtype }) {
+            Contents::F32(values) => Contents::SumF32(comm.start_all_reduce_as(reserved, what, values, wire)?),
+            Contents::F64(values) => Contents::SumF64(comm.start_all_reduce_as(reserved, what, values, wire)?),
             values => values,
         };
         Ok(())
@@ -181,8 +181,8 @@ impl Bucket {
 
     fn poll(&mut self, begun: Instant) -> Result<()> {
         let arrived = match &mut self.values {
-            Values::SumF32(sum) => sum.poll()?,
-            Values::SumF64(sum) => sum.poll()?,
+            Contents::SumF32(sum) => sum.poll()?,
+            Contents::SumF64(sum) => sum.poll()?,
             _ => return Ok(()),
         };
         if arrived {

@@ -49,7 +49,7 @@ impl<B: Backend> Tape<B> {
     /// Creates a tracked leaf.
     pub(crate) fn leaf(&mut self, x: FloatTensor<B>) -> Tracked<B> {
         let start = self.start.get_or_insert_with(|| Start::new(x.clone()));
-        match Backward::<B, 1>::prepare::<NoRecompute>(Leaf, [start.end.node.clone()]).compute_bound().stateful() {
+        match Backward::<B, 1>::prepare::<NoRecompute>(LeafStep, [start.end.node.clone()]).compute_bound().stateful() {
             OpsKind::Tracked(step) => step.finish((), x),
             OpsKind::UnTracked(step) => step.finish(x),
         }
@@ -121,9 +121,9 @@ fn tracked<B: Backend, S: Recompute>(x: AnyTensor<Autodiff<B, S>>) -> Option<Tra
 
 /// Step of a leaf. Burn keeps the gradient for the caller of the backward pass.
 #[derive(Debug)]
-struct Leaf;
+struct LeafStep;
 
-impl<B: Backend> Backward<B, 1> for Leaf {
+impl<B: Backend> Backward<B, 1> for LeafStep {
     type State = ();
 
     fn backward(self, _: Ops<(), 1>, _: &mut Gradients, _: &mut Checkpointer) {}

@@ -10,7 +10,7 @@ use std::any::TypeId;
 
 use super::{
     from_traced,
-    nested::{Leaf, arrays_of, filled},
+    nested::{LeafSpec, arrays_of, filled},
     to_traced,
 };
 use crate::{
@@ -39,7 +39,7 @@ pub(super) type Raw = (Graph, Vec<AnyTensor<Traced>>);
 pub(super) fn gradient<B: Backend, T: Tree<B>, O: Tree<B>>(
     around: TraceDevice,
     args: &T,
-    leaves: &[Leaf],
+    leaves: &[LeafSpec],
     f: impl Fn(T) -> O,
 ) -> Option<Raw> {
     let backend = TypeId::of::<B>();
@@ -57,7 +57,7 @@ pub(super) fn gradient<B: Backend, T: Tree<B>, O: Tree<B>>(
 fn on_tape<X: Backend, B: Backend, T: Tree<B>, O: Tree<B>>(
     around: TraceDevice,
     args: &T,
-    leaves: &[Leaf],
+    leaves: &[LeafSpec],
     f: impl Fn(T) -> O,
 ) -> Raw {
     let recording = Recording::nested(around);

@@ -24,14 +24,14 @@ pub(super) struct TracedFunction<O> {
     captured: Vec<AnyTensor<Traced>>,
     /// The result, with absent leaves.
     pub shell: O,
-    pub leaves: Vec<Leaf>,
+    pub leaves: Vec<LeafSpec>,
     /// True if a gradient flows to a result through the captured tensors.
     pub tracked: bool,
 }
 
 /// A leaf of an argument or a result.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Leaf {
+pub(super) struct LeafSpec {
     pub path: String,
     pub text: String,
     pub spec: Spec,
@@ -40,7 +40,7 @@ pub(super) struct Leaf {
     pub key: bool,
 }
 
-impl Leaf {
+impl LeafSpec {
     fn of_key(path: &Path) -> Self {
         let spec = Spec { shape: [2].into(), dtype: DType::U32 };
         Self { path: path.to_string(), text: "a random key".into(), spec, present: true, key: true }
@@ -53,16 +53,16 @@ impl Leaf {
 }
 
 /// Returns the leaves of a tree, including its random keys.
-pub(super) fn leaves_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<Leaf> {
-    struct Leaves(Vec<Leaf>);
+pub(super) fn leaves_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<LeafSpec> {
+    struct Leaves(Vec<LeafSpec>);
 
     impl<B: Backend> Visitor<B> for Leaves {
         fn leaf(&mut self, path: &Path, leaf: &AnyArray<B>) {
-            self.0.push(Leaf::of(path, leaf));
+            self.0.push(LeafSpec::of(path, leaf));
         }
 
         fn constant(&mut self, path: &Path, value: &dyn StaticValue) {
-            self.0.extend(as_key(value).map(|_| Leaf::of_key(path)));
+            self.0.extend(as_key(value).map(|_| LeafSpec::of_key(path)));
         }
     }
 
@@ -99,7 +99,7 @@ pub(super) fn structure_of<B: Backend, T: Tree<B>>(tree: &T) -> Structure {
 /// Replaces the present arrays and the random keys of a tree.
 pub(super) fn filled<B: Backend, T: Tree<B>>(
     shell: T,
-    leaves: &[Leaf],
+    leaves: &[LeafSpec],
     arrays: impl IntoIterator<Item = AnyTensor<B>>,
 ) -> T {
     let given = leaves.iter().filter(|leaf| leaf.present).zip(arrays);
@@ -111,7 +111,7 @@ pub(super) fn filled<B: Backend, T: Tree<B>>(
     let (mut leaves, mut arrays) = (leaves.iter().filter(|leaf| !leaf.key), arrays.into_iter());
     put_keys(keys.into_iter().map(key).collect(), || {
         shell.map(&mut Path::root(), &mut |_, leaf| match leaves.next() {
-            Some(Leaf { present: true, .. }) => arrays.next().map_or(leaf, |(_, x)| AnyArray::present(x)),
+            Some(LeafSpec { present: true, .. }) => arrays.next().map_or(leaf, |(_, x)| AnyArray::present(x)),
             _ => leaf,
         })
     })
@@ -131,7 +131,7 @@ pub(super) fn trace_of<'a, B: Backend>(arrays: impl IntoIterator<Item = &'a AnyT
 pub(super) fn traced<B: Backend, T: Tree<B>, O: Tree<B>>(
     around: TraceDevice,
     args: T,
-    leaves: &[Leaf],
+    leaves: &[LeafSpec],
     f: impl FnOnce(T) -> O,
 ) -> TracedFunction<O> {
     let recording = Recording::nested(around);
@@ -143,7 +143,7 @@ pub(super) fn traced<B: Backend, T: Tree<B>, O: Tree<B>>(
     let result = f(filled(args, leaves, arguments));
     let leaves = leaves_of(&result);
     let mut tracked = false;
-    let output = |(leaf, x): (&Leaf, _)| {
+    let output = |(leaf, x): (&LeafSpec, _)| {
         let (x, flows) = to_traced(x);
         tracked |= flows;
         (leaf.path.clone(), x)
@@ -231,7 +231,7 @@ pub(super) fn with_last_first(mut graph: Graph, last: usize) -> SubGraph {
 pub(super) struct Side<'a> {
     pub name: &'a str,
     pub structure: Structure,
-    pub leaves: &'a [Leaf],
+    pub leaves: &'a [LeafSpec],
 }
 
 /// Panics unless two trees have the same structure, and their leaves have the same shapes, dtypes and presence. The message
@@ -244,13 +244,13 @@ pub(super) fn check_same(rule: &str, left: &Side<'_>, right: &Side<'_>) {
     }
     let pairs = left.leaves.iter().zip(right.leaves);
     if let Some((x, y)) = pairs.into_iter().find(|(x, y)| (&x.spec, x.present) != (&y.spec, y.present)) {
-        let text = |leaf: &Leaf| format!("{}{}", leaf.text, if leaf.present { "" } else { ", absent" });
+        let text = |leaf: &LeafSpec| format!("{}{}", leaf.text, if leaf.present { "" } else { ", absent" });
         let name = if x.path.is_empty() { "the result".to_owned() } else { format!("the leaf `{}`", x.path) };
         panic!("{rule}: {name} of {a} is {}, and of {b} {}", text(x), text(y));
     }
 }
 
-impl Leaf {
+impl LeafSpec {
     /// Removes the first segments of the path of the leaf.
     pub(super) fn without_segments(&self, segments: usize) -> Self {
         let path = self.path.splitn(segments + 1, '.').nth(segments).unwrap_or_default().to_owned();

@@ -10,7 +10,7 @@ use super::{
     gradient::{gradient, of_body, with_gradients_last},
     is_traced,
     nested::{
-        Leaf, Side, arrays_of, check_same, filled, is_tracked, leaves_of, structure_of, trace_of, traced, unified,
+        LeafSpec, Side, arrays_of, check_same, filled, is_tracked, leaves_of, structure_of, trace_of, traced, unified,
         with_captured, with_what_it_captures,
     },
 };
@@ -152,7 +152,7 @@ where
     let around = trace_of(carry_arrays.iter().chain(&xs_arrays));
     let step = one_step::<B, X>(xs.clone());
     let of_step = leaves_of(&step).into_iter().zip(&of_xs);
-    let of_step: Vec<_> = of_step.map(|(leaf, stacked)| Leaf { present: stacked.present, ..leaf }).collect();
+    let of_step: Vec<_> = of_step.map(|(leaf, stacked)| LeafSpec { present: stacked.present, ..leaf }).collect();
     let arguments: Vec<_> = [&of_carry[..], &of_step[..]].concat();
     let body = |((params, carry), x): ((P, C), X::Step)| {
         let (carry, y) = f(params.clone(), carry, x);
@@ -214,7 +214,7 @@ where
 }
 
 /// Removes the first segments of the paths of leaves.
-fn relative(leaves: &[Leaf], segments: usize) -> Vec<Leaf> {
+fn relative(leaves: &[LeafSpec], segments: usize) -> Vec<LeafSpec> {
     leaves.iter().map(|leaf| leaf.without_segments(segments)).collect()
 }
 
@@ -262,7 +262,7 @@ fn one_step<B: Backend, X: Unstack<B>>(xs: X) -> X::Step {
 /// Returns the stacked results of all steps as a tree.
 fn stacked_ys<B: Backend, Y: Stack<B>>(
     y: Y,
-    leaves: &[Leaf],
+    leaves: &[LeafSpec],
     arrays: impl Iterator<Item = AnyTensor<B>>,
     length: usize,
 ) -> Y::Stacked {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Kind, Unary, undefined};
 use crate::{
     Primitive,
-    jvp::{Rules, Tangent},
+    jvp::{JvpRules, Tangent},
     target::Target,
 };
 
@@ -210,7 +210,7 @@ impl Binary {
     /// Returns the tangent of the result `y`. It may be smaller than `y`; the caller broadcasts it.
     pub(crate) fn tangent<B: Backend>(
         self,
-        r: &Rules<'_, B>,
+        r: &JvpRules<'_, B>,
         [a, b]: [&AnyTensor<B>; 2],
         [ta, tb]: [Tangent<B>; 2],
         y: &AnyTensor<B>,
@@ -266,7 +266,7 @@ impl Binary {
     /// Returns the tangent of the result for a scalar operand.
     pub(crate) fn scalar_tangent<B: Backend>(
         self,
-        r: &Rules<'_, B>,
+        r: &JvpRules<'_, B>,
         number: ScalarIr,
         x: &AnyTensor<B>,
         t: AnyTensor<B>,

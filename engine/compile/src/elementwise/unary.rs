@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Binary, Kind, undefined};
 use crate::{
-    jvp::{Rules, Tangent},
+    jvp::{JvpRules, Tangent},
     target::Target,
 };
 
@@ -148,7 +148,7 @@ impl Unary {
     /// Returns the tangent of the result `y`, from the argument `x` and its tangent `t`.
     pub(crate) fn tangent<B: Backend>(
         self,
-        r: &Rules<'_, B>,
+        r: &JvpRules<'_, B>,
         x: AnyTensor<B>,
         t: AnyTensor<B>,
         y: AnyTensor<B>,

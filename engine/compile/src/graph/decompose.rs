@@ -33,7 +33,9 @@ impl Graph {
         let inlined = self.with_bodies(|graph, equation| {
             let is_kept = positions.next().is_some_and(&is_kept);
             match &equation.primitive {
-                Primitive::Grove(call) | Primitive::WithKey(call) if !stays(call) && !whole(call) && !is_kept => {
+                Primitive::Grove(call) | Primitive::WithKey(call)
+                    if !cannot_be_decomposed(call) && !whole(call) && !is_kept =>
+                {
                     let inputs = || equation.inputs.iter().map(|var| Some(graph.spec((*var)?))).collect();
                     let new = || composition(&equation.primitive, call, inputs(), graph.types, whole);
                     Some(known.entry(graph.typed_identity(equation)).or_insert_with(new).clone())
@@ -112,7 +114,7 @@ impl Graph {
 }
 
 /// Returns true for operations whose compositions sample, sort or unpack blocks on the host, or communicate with other ranks.
-fn stays(call: &Call) -> bool {
+fn cannot_be_decomposed(call: &Call) -> bool {
     let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;
     // The derivative of an all-reduce is another all-reduce and can be decomposed.
     if let Call::Run(Operation::AllReduce(_), _) = call {

@@ -33,7 +33,7 @@ impl Graph {
             return self;
         }
         let target = Target::<B>::new(device);
-        let mut values = Values::new(&self, &target);
+        let mut values = KnownValues::new(&self, &target);
         let results: Vec<Folded> = self.equations.iter().map(|equation| values.fold(equation)).collect();
         let known = values.known;
         // Backwards: a kept equation needs its inputs.
@@ -71,7 +71,7 @@ enum Folded {
 }
 
 /// Values that do not depend on arguments.
-struct Values<'a, B: Backend> {
+struct KnownValues<'a, B: Backend> {
     graph: &'a Graph,
     target: &'a Target<'a, B>,
     constants: HashMap<Var, &'a TensorData>,
@@ -80,7 +80,7 @@ struct Values<'a, B: Backend> {
     repeated: HashSet<Var>,
 }
 
-impl<'a, B: Backend> Values<'a, B> {
+impl<'a, B: Backend> KnownValues<'a, B> {
     fn new(graph: &'a Graph, target: &'a Target<'a, B>) -> Self {
         let constants = graph.constants.iter().map(|(var, data)| (*var, data)).collect();
         Self { graph, target, constants, known: HashMap::new(), repeated: HashSet::new() }

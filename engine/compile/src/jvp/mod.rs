@@ -22,7 +22,7 @@ use crate::{
 };
 pub use jacobian::{Jacobian, hessian, jacfwd, jacrev};
 pub use linear::{Linearized, linearize};
-pub(crate) use rules::{Dual, Rules, Tangent, run};
+pub(crate) use rules::{Dual, JvpRules, Tangent, run};
 
 /// Returns the value of a function of a tree and its directional derivative, the Jacobian-vector product: `jax.jvp`.
 ///

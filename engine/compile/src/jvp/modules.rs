@@ -2,10 +2,10 @@
 
 use grove_backend::{AnyTensor, Backend};
 
-use super::rules::{Rules, Tangent};
+use super::rules::{JvpRules, Tangent};
 use crate::{Primitive, eval::apply, primitive::Module, target::missing};
 
-impl<B: Backend> Rules<'_, B> {
+impl<B: Backend> JvpRules<'_, B> {
     pub(super) fn module_tangent(
         &self,
         module: &Module,

@@ -4,7 +4,7 @@ use burn::tensor::TensorData;
 use burn_ir::ScalarIr;
 use grove_backend::{AnyTensor, Backend};
 
-use super::rules::Rules;
+use super::rules::JvpRules;
 use crate::{
     Primitive,
     control::associative,
@@ -13,7 +13,7 @@ use crate::{
     vmap::move_axis,
 };
 
-impl<B: Backend> Rules<'_, B> {
+impl<B: Backend> JvpRules<'_, B> {
     pub(super) fn reduce_tangent(
         &self,
         op: Reduction,

@@ -49,7 +49,7 @@ pub(super) fn run_apart<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, 
 
 fn walk<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, apart: bool, device: &B::Device) -> Vec<Dual<B>> {
     let target = Target::<B>::new(device);
-    let rules = Rules { target: &target };
+    let rules = JvpRules { target: &target };
     let constants = program.constants(&target).into_iter().map(Dual::constant);
     program.walk(arguments, constants, |equation, inputs| {
         let inputs = inputs.into_iter().flatten().collect();
@@ -61,14 +61,14 @@ fn walk<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, apart: bool, dev
 }
 
 /// Operations on the values of a device, from which the rules are composed.
-pub(crate) struct Rules<'a, B: Backend> {
+pub(crate) struct JvpRules<'a, B: Backend> {
     pub(super) target: &'a Target<'a, B>,
 }
 
 /// A tangent; `None` for zero.
 pub(crate) type Tangent<B> = Option<AnyTensor<B>>;
 
-impl<B: Backend> Rules<'_, B> {
+impl<B: Backend> JvpRules<'_, B> {
     pub(crate) fn one(&self, primitive: Primitive, inputs: impl IntoIterator<Item = AnyTensor<B>>) -> AnyTensor<B> {
         apply_one(&primitive, inputs, self.target)
     }

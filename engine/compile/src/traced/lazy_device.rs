@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use super::{
     Caller, TraceClient, TraceDevice, Traced,
     engine::{DeviceArray, Engine},
-    lazy::Lazy,
+    lazy::LazyArrays,
     recording::any,
     segment::TYPES,
     sink::Sink,
@@ -19,7 +19,7 @@ use super::{
 /// Creates a device from an engine. Its arrays are computed when they are read. The first lazy device is the default device of
 /// [`Traced`] outside traces.
 pub fn lazy_device(engine: impl Engine) -> TraceDevice {
-    let device = add_lazy(TYPES, |number| Lazy::new(number, Box::new(engine)));
+    let device = add_lazy(TYPES, |number| LazyArrays::new(number, Box::new(engine)));
     // An error means that an earlier device with this index and these dtypes has set them already.
     drop(set_default_dtypes::<Traced>(&device, TYPES.float, TYPES.int));
     let _ = FIRST.set(device);

@@ -5,13 +5,13 @@ use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::RouterTensor;
 use grove_backend::ops::Spec;
 
-use super::{TraceClient, lazy::Lazy, recorder::Recorder};
+use super::{TraceClient, lazy::LazyArrays, recorder::Recorder};
 use crate::Primitive;
 
 /// The recorder of a trace, or a lazy device.
 pub(super) enum Sink {
     Trace(Recorder),
-    Lazy(Box<Lazy>),
+    Lazy(Box<LazyArrays>),
 }
 
 /// Calls the same method on either variant.

@@ -12,7 +12,7 @@ use std::{
     thread::{self, ThreadId},
 };
 
-use super::{Caller, NONE, TraceDevice, lazy::Lazy, recorder::Recorder, sink::Sink};
+use super::{Caller, NONE, TraceDevice, lazy::LazyArrays, recorder::Recorder, sink::Sink};
 use crate::types::Types;
 
 /// Traces, indexed by their devices.
@@ -87,7 +87,7 @@ pub(super) fn is_lazy(index: u16) -> bool {
 }
 
 /// Adds a permanent lazy device.
-pub(super) fn add_lazy(types: Types, device: impl FnOnce(u32) -> Lazy) -> TraceDevice {
+pub(super) fn add_lazy(types: Types, device: impl FnOnce(u32) -> LazyArrays) -> TraceDevice {
     let device = device(next_number());
     TraceDevice { index: add(Sink::Lazy(Box::new(device)), None), types }
 }

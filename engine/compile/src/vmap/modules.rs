@@ -2,14 +2,14 @@
 
 use grove_backend::{AnyTensor, Backend};
 
-use super::rules::{Batched, Inputs, Rules, next};
+use super::rules::{Batched, BatchingRules, Inputs, next};
 use crate::{
     Primitive,
     eval::apply,
     primitive::{Binary, Conv, Module, Reduction},
 };
 
-impl<B: Backend> Rules<'_, B> {
+impl<B: Backend> BatchingRules<'_, B> {
     pub(super) fn module(&self, module: &Module, mut inputs: Inputs<B>, outputs: usize) -> Vec<Option<AnyTensor<B>>> {
         let run = |inputs: Vec<AnyTensor<B>>| self.one(Primitive::Module(module.clone()), inputs);
         let y = match module {

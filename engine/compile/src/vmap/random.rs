@@ -2,7 +2,7 @@
 
 use grove_backend::{AnyTensor, Backend, ops::Spec};
 
-use super::rules::{Batched, Inputs, Rules};
+use super::rules::{Batched, BatchingRules, Inputs};
 use crate::{
     Primitive, control,
     eval::apply,
@@ -11,7 +11,7 @@ use crate::{
     traced::{Recording, outputs_at},
 };
 
-impl<B: Backend> Rules<'_, B> {
+impl<B: Backend> BatchingRules<'_, B> {
     /// Loops over the examples, each of which samples with its own key.
     pub(super) fn one_by_one(
         &self,

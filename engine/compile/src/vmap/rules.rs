@@ -43,7 +43,7 @@ pub(crate) fn run_batched<B: Backend>(
     device: &B::Device,
 ) -> Vec<Batched<B>> {
     let target = Target::<B>::new(device);
-    let rules = Rules { examples, target: &target };
+    let rules = BatchingRules { examples, target: &target };
     let constants = program.constants(&target).into_iter();
     let constants = constants.map(|tensor| Batched { tensor, batched: false });
     program.walk(arguments, constants, |equation, inputs| {
@@ -65,18 +65,18 @@ pub(crate) fn run_batched<B: Backend>(
 
 /// Broadcasts a value to the batch.
 pub(crate) fn expanded<B: Backend>(x: Batched<B>, examples: usize, target: &Target<'_, B>) -> AnyTensor<B> {
-    Rules { examples, target }.expanded(x)
+    BatchingRules { examples, target }.expanded(x)
 }
 
 /// Batching rules for a number of examples.
-pub(super) struct Rules<'a, B: Backend> {
+pub(super) struct BatchingRules<'a, B: Backend> {
     pub examples: usize,
     pub target: &'a Target<'a, B>,
 }
 
 pub(super) type Inputs<B> = std::vec::IntoIter<Batched<B>>;
 
-impl<B: Backend> Rules<'_, B> {
+impl<B: Backend> BatchingRules<'_, B> {
     pub(super) fn one(&self, primitive: Primitive, inputs: impl IntoIterator<Item = AnyTensor<B>>) -> AnyTensor<B> {
         apply_one(&primitive, inputs, self.target)
     }

@@ -6,7 +6,7 @@ use grove_backend::{
 };
 use std::collections::HashSet;
 
-use super::rules::{Batched, Rules};
+use super::rules::{Batched, BatchingRules};
 use crate::{
     Graph, Primitive,
     eval::apply,
@@ -135,7 +135,7 @@ fn is_whole(graph: &Graph, equation: &Equation, differ: &HashSet<Var>) -> bool {
     has_axis && gives_batch && equation.inputs.iter().zip(&roles).all(shares)
 }
 
-impl<B: Backend> Rules<'_, B> {
+impl<B: Backend> BatchingRules<'_, B> {
     /// Calls an operation once, with the examples merged into its batch axis.
     pub(super) fn whole(
         &self,

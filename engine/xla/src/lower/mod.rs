@@ -124,7 +124,7 @@ impl ToStableHlo for Graph {
 /// # Errors
 /// If an operation has no counterpart.
 pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
-    let graph = graph.clone().decomposed_except(stays);
+    let graph = graph.clone().decomposed_except(is_lowered_directly);
     let mesh = options.shardings.map(|shardings| shardings.mesh);
     let mut lowering = Lowering {
         lines: Builder::default(),
@@ -190,7 +190,7 @@ fn attributes(list: impl IntoIterator<Item = String>) -> String {
 }
 
 /// Returns true for grove's operations that are lowered directly.
-fn stays(call: &Call) -> bool {
+fn is_lowered_directly(call: &Call) -> bool {
     let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;
     if recurrent::is_loop(operation) {
         return true;

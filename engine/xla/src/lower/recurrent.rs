@@ -9,7 +9,7 @@ use grove_backend::{
 use grove_compile::{Graph, Traced, trace_skeleton};
 use grove_tree::AnyArray;
 
-use super::{Lowering, Result, builder::Builder, stays, value::Value};
+use super::{Lowering, Result, builder::Builder, is_lowered_directly, value::Value};
 use crate::{ArrayType, ElementType};
 
 /// A recurrent layer over several steps.
@@ -117,7 +117,7 @@ fn graph_of(
         let results = step(args.into_iter().filter_map(AnyArray::into_value).collect());
         results.into_iter().flatten().map(AnyArray::present).collect()
     };
-    trace_skeleton(traced, &args).decomposed_except(stays)
+    trace_skeleton(traced, &args).decomposed_except(is_lowered_directly)
 }
 
 fn values(list: impl IntoIterator<Item = AnyTensor<Traced>>) -> Values<Traced> {

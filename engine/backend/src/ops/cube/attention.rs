@@ -8,7 +8,7 @@ use super::{
     Fusing,
     key_range::{Limits, Ranges, visible_keys},
     reduce::{cube_max, cube_sum},
-    register::{Lazy, register_list},
+    register::{FusedTensor, register_list},
     tensor::{Strides, StridesLaunch, addresses, array, cubes, empty},
 };
 use crate::ops::{Attention, KeyRanges, Values};
@@ -197,7 +197,7 @@ pub(super) fn is_small(q: &Shape, k: &Shape, causal: bool) -> bool {
 }
 
 /// Computes `softmax(q k^T * scale) v` for a few queries, without dropout.
-pub(super) fn attention<R: CubeRuntime, B: Fusing<R>>(attention: Attention, mut values: Values<B>) -> Lazy<R> {
+pub(super) fn attention<R: CubeRuntime, B: Fusing<R>>(attention: Attention, mut values: Values<B>) -> FusedTensor<R> {
     let (q, s, dtype) = (values.shape(0), values.shape(1)[2], values.dtype(0));
     let ranges = KeyRanges::take(attention.causal, attention.window, &mut values, 3);
     let mask = values.take_optional_bool::<4>(5).map(Tensor::into_primitive);

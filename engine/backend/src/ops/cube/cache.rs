@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 use std::ops::Range;
 
 use super::{
-    register::{Lazy, register},
+    register::{FusedTensor, register},
     tensor::{Strides, StridesLaunch, addresses, array, cubes, view},
 };
 
@@ -85,7 +85,11 @@ fn write<R: CubeRuntime>(
 }
 
 /// See [`UpdateCache`](crate::ops::UpdateCache).
-pub(super) fn append<R: CubeRuntime>(inputs: [Lazy<R>; 4], at: usize, seen: Range<usize>) -> [Lazy<R>; 4] {
+pub(super) fn append<R: CubeRuntime>(
+    inputs: [FusedTensor<R>; 4],
+    at: usize,
+    seen: Range<usize>,
+) -> [FusedTensor<R>; 4] {
     let [keys, _, new_keys, _] = &inputs;
     let (shape, dtype) = (keys.shape(), keys.dtype());
     let (t, capacity) = (new_keys.shape()[2], shape[2]);

@@ -5,14 +5,14 @@ use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
-    register::{Lazy, register_list},
+    register::{FusedTensor, register_list},
     tensor::{addresses, cubes, empty, view},
 };
 
 const UNITS: usize = 256;
 
 /// See [`Chunk`](crate::ops::Chunk).
-pub(super) fn chunk<R: CubeRuntime>(x: Lazy<R>, count: usize, axis: usize) -> Vec<Lazy<R>> {
+pub(super) fn chunk<R: CubeRuntime>(x: FusedTensor<R>, count: usize, axis: usize) -> Vec<FusedTensor<R>> {
     let (mut shape, dtype) = (x.shape(), x.dtype());
     assert!(count > 0 && shape[axis].is_multiple_of(count), "{count} equal parts of axis {axis} of {shape:?}");
     let size = shape[axis] / count;
@@ -99,7 +99,7 @@ pub(super) const MAX_PARTS: usize = 4;
 ///
 /// # Panics
 /// If there are no parts, or they differ in shape.
-pub(super) fn unchunk<R: CubeRuntime>(parts: Vec<Lazy<R>>, axis: usize) -> Lazy<R> {
+pub(super) fn unchunk<R: CubeRuntime>(parts: Vec<FusedTensor<R>>, axis: usize) -> FusedTensor<R> {
     let mut shape = parts[0].shape();
     assert!(parts.iter().all(|part| part.shape() == shape), "the parts differ in shape");
     shape[axis] *= parts.len();

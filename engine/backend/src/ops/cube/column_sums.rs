@@ -8,7 +8,7 @@ use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::{prelude::*, zspace::metadata::Metadata};
 
 use super::{
-    register::{Lazy, register, register_one},
+    register::{FusedTensor, register, register_one},
     tensor::{addresses, array, cubes, empty},
 };
 
@@ -149,13 +149,13 @@ fn norm_sums<R: CubeRuntime>(inputs: [CubeTensor<R>; 3], dtype: DType) -> [CubeT
 }
 
 /// Returns the sums over the rows of `[rows, size]`, `[size]`. Sums are accumulated in f32 and rounded to the dtype.
-pub(super) fn column_sums<R: CubeRuntime>(grad: Lazy<R>, dtype: DType) -> Lazy<R> {
+pub(super) fn column_sums<R: CubeRuntime>(grad: FusedTensor<R>, dtype: DType) -> FusedTensor<R> {
     let output = ([grad.shape()[1]].into(), dtype);
     register_one("grove_column_sums", [grad], output, move |[grad]| sums(grad, dtype))
 }
 
 /// Returns the gradients of a norm's weight and bias, `[size]`, from the rows `x`, their statistics and the gradient.
-pub(super) fn norm_column_sums<R: CubeRuntime>(inputs: [Lazy<R>; 3], dtype: DType) -> [Lazy<R>; 2] {
+pub(super) fn norm_column_sums<R: CubeRuntime>(inputs: [FusedTensor<R>; 3], dtype: DType) -> [FusedTensor<R>; 2] {
     let size = inputs[0].shape()[1];
     let outputs = [(); 2].map(|()| ([size].into(), dtype));
     register("grove_row_norm_weight_grad", inputs, outputs, move |inputs| norm_sums(inputs, dtype))

@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::{
     reduce::cube_max,
-    register::{Lazy, register_one},
+    register::{FusedTensor, register_one},
     tensor::{addresses, array, cubes, owned, units_for},
 };
 
@@ -108,7 +108,11 @@ fn launch<R: CubeRuntime>([sums, indices, grad]: [CubeTensor<R>; 3]) -> CubeTens
 }
 
 /// Adds the gradients `[b, t, size]` of looked-up rows to the gradient of the table, `[rows, size]`, and returns it.
-pub(super) fn embedding_backward<R: CubeRuntime>(sums: Lazy<R>, indices: Lazy<R>, grad: Lazy<R>) -> Lazy<R> {
+pub(super) fn embedding_backward<R: CubeRuntime>(
+    sums: FusedTensor<R>,
+    indices: FusedTensor<R>,
+    grad: FusedTensor<R>,
+) -> FusedTensor<R> {
     let output = (sums.shape(), sums.dtype());
     register_one("grove_embedding_grad", [sums, indices, grad], output, launch)
 }

@@ -5,7 +5,7 @@ use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
-    register::{Lazy, register_one},
+    register::{FusedTensor, register_one},
     tensor::{addresses, array, cubes, empty, joined},
 };
 
@@ -235,7 +235,7 @@ fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>) -> CubeTenso
 }
 
 /// Returns the product of `[.., m, k]` and `[.., k, n]`, of one dtype. `m` or `n` must be small.
-pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
+pub(super) fn matmul<R: CubeRuntime>(lhs: FusedTensor<R>, rhs: FusedTensor<R>) -> FusedTensor<R> {
     let (mut shape, dtype) = (lhs.shape(), lhs.dtype());
     let d = shape.num_dims();
     shape[d - 1] = rhs.shape()[d - 1];
@@ -253,7 +253,11 @@ fn linear_rows<R: CubeRuntime>(x: CubeTensor<R>, weight: CubeTensor<R>, bias: Op
 }
 
 /// Returns `x W + b` for a few rows, `[.., k]`, in the dtype of `x`. Weight and bias may have other dtypes.
-pub(super) fn linear<R: CubeRuntime>(x: Lazy<R>, weight: Lazy<R>, bias: Option<Lazy<R>>) -> Lazy<R> {
+pub(super) fn linear<R: CubeRuntime>(
+    x: FusedTensor<R>,
+    weight: FusedTensor<R>,
+    bias: Option<FusedTensor<R>>,
+) -> FusedTensor<R> {
     let (mut shape, dtype): (Shape, DType) = (x.shape(), x.dtype());
     let d = shape.num_dims();
     shape[d - 1] = weight.shape()[1];

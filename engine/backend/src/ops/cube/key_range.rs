@@ -4,7 +4,7 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
-use super::{Fusing, register::Lazy};
+use super::{Fusing, register::FusedTensor};
 use crate::KeyRanges;
 
 /// A half-open range of keys.
@@ -85,7 +85,7 @@ impl Ranges {
     pub(super) fn register<R: CubeRuntime, B: Fusing<R>>(
         ranges: KeyRanges<B>,
         s: usize,
-        inputs: &mut Vec<Lazy<R>>,
+        inputs: &mut Vec<FusedTensor<R>>,
     ) -> Self {
         let KeyRanges { causal, window, padding, lengths } = ranges;
         let window = window.filter(|&window| window < s);

@@ -9,7 +9,7 @@ use cubecl::prelude::*;
 
 use super::{
     reduce::cube_sum,
-    register::{Lazy, register_list},
+    register::{FusedTensor, register_list},
     tensor::{addresses, cubes, empty, owned},
 };
 
@@ -139,8 +139,8 @@ fn launch_squares<R: CubeRuntime>(before: Option<CubeTensor<R>>, leaves: &[&Cube
 }
 
 /// See [`SumOfSquares`](crate::ops::SumOfSquares). No leaf may be empty.
-pub(super) fn sum_of_squares<R: CubeRuntime>(leaves: Vec<Lazy<R>>) -> Option<Lazy<R>> {
-    let mut total: Option<Lazy<R>> = None;
+pub(super) fn sum_of_squares<R: CubeRuntime>(leaves: Vec<FusedTensor<R>>) -> Option<FusedTensor<R>> {
+    let mut total: Option<FusedTensor<R>> = None;
     for group in groups(leaves) {
         let continued = total.is_some();
         let inputs = total.into_iter().chain(group).collect();
@@ -190,8 +190,8 @@ fn scale_kernel<X: Float>(leaves: &mut Sequence<Array<X>>, factor: &Array<X>, #[
 }
 
 /// See [`Scale`](crate::ops::Scale).
-pub(super) fn scale<R: CubeRuntime>(leaves: Vec<Lazy<R>>, factor: Lazy<R>) -> Vec<Lazy<R>> {
-    let scaled = |group: Vec<Lazy<R>>| {
+pub(super) fn scale<R: CubeRuntime>(leaves: Vec<FusedTensor<R>>, factor: FusedTensor<R>) -> Vec<FusedTensor<R>> {
+    let scaled = |group: Vec<FusedTensor<R>>| {
         let outputs = group.iter().map(|leaf| (leaf.shape(), leaf.dtype())).collect();
         let inputs = std::iter::once(factor.clone()).chain(group).collect();
         register_list("grove_scale", inputs, outputs, |mut inputs| {
@@ -297,8 +297,11 @@ fn launch_adam<R: CubeRuntime>(mut inputs: Vec<CubeTensor<R>>) -> Vec<CubeTensor
 }
 
 /// See [`AdamStep`](crate::ops::AdamStep).
-pub(super) fn adam_steps<R: CubeRuntime>(leaves: Vec<[Lazy<R>; 4]>, numbers: Lazy<R>) -> Vec<[Lazy<R>; 3]> {
-    let step = |group: Vec<[Lazy<R>; 4]>| {
+pub(super) fn adam_steps<R: CubeRuntime>(
+    leaves: Vec<[FusedTensor<R>; 4]>,
+    numbers: FusedTensor<R>,
+) -> Vec<[FusedTensor<R>; 3]> {
+    let step = |group: Vec<[FusedTensor<R>; 4]>| {
         let kinds = group.iter().map(|[param, ..]| (param.shape(), param.dtype()));
         let outputs = kinds.clone().chain(kinds.clone()).chain(kinds).collect();
         let count = group.len();

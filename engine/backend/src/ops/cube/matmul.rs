@@ -31,7 +31,7 @@ use std::{
 };
 
 use super::{
-    register::{Lazy, register_one},
+    register::{FusedTensor, register_one},
     tensor::empty,
 };
 use crate::matmul_precision::{MatmulPrecision, matmul_precision};
@@ -47,7 +47,7 @@ pub fn use_f32_kernels_on_every_device() {
 }
 
 /// Returns true for tensors whose products and convolutions must be computed in f32, but would be rounded on their device.
-pub(super) fn must_stay_f32<R: CubeRuntime>(x: &Lazy<R>) -> bool {
+pub(super) fn must_stay_f32<R: CubeRuntime>(x: &FusedTensor<R>) -> bool {
     x.dtype == DType::F32
         && matmul_precision() == MatmulPrecision::Highest
         && (ON_EVERY_DEVICE.load(Ordering::Relaxed) || facts::<R>(x.client.device()).has_tf32)
@@ -90,7 +90,7 @@ fn facts<R: CubeRuntime>(device: &R::Device) -> Facts {
 /// For an odd number of whole stages, they also add a stage of unrelated memory after the operand (CubeK 0.2; issue 434 and
 /// pull request 441 of tracel-ai/cubek). A stage is a power of two: at most the plane size for matrices, and eight times
 /// that for vectors.
-fn overruns<R: CubeRuntime>(x: &Lazy<R>, sizes: [usize; 3]) -> bool {
+fn overruns<R: CubeRuntime>(x: &FusedTensor<R>, sizes: [usize; 3]) -> bool {
     has_odd_stages(facts::<R>(x.client.device()).plane, sizes)
 }
 
@@ -99,18 +99,18 @@ fn overruns<R: CubeRuntime>(x: &Lazy<R>, sizes: [usize; 3]) -> bool {
 /// 16-bit tiles take up to 64 KiB of shared memory, f32 tiles 48 KiB (CubeK 0.2). Autotuning skips rejected kernels, but
 /// one measurement stands for all products of similar size, and some of these need more memory than the measured one. A
 /// rejected launch writes nothing, and is reported at the next read.
-fn lacks_shared_memory<R: CubeRuntime>(x: &Lazy<R>) -> bool {
+fn lacks_shared_memory<R: CubeRuntime>(x: &FusedTensor<R>) -> bool {
     const MAX_SHARED_MEMORY: usize = 64 << 10;
     matches!(x.dtype, DType::F16 | DType::BF16) && facts::<R>(x.client.device()).shared_memory < MAX_SHARED_MEMORY
 }
 
 /// Returns true for a product `[m, k]` by `[k, n]`, with operand `x`, for which Burn's choice of kernels must not be used.
-pub(super) fn takes<R: CubeRuntime>(x: &Lazy<R>, sizes: [usize; 3]) -> bool {
+pub(super) fn takes<R: CubeRuntime>(x: &FusedTensor<R>, sizes: [usize; 3]) -> bool {
     must_stay_f32(x) || overruns(x, sizes) || lacks_shared_memory(x) || has_cublas(x)
 }
 
 /// Returns true if cuBLAS supports operands of `x`'s dtype on its device.
-fn has_cublas<R: CubeRuntime>(x: &Lazy<R>) -> bool {
+fn has_cublas<R: CubeRuntime>(x: &FusedTensor<R>) -> bool {
     #[cfg(feature = "cuda")]
     return super::cublas::on_device::<R>(x.client.device(), x.dtype).is_some();
     #[cfg(not(feature = "cuda"))]
@@ -241,7 +241,7 @@ fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>, shape: Shape
 
 /// Returns the product of `[.., m, k]` and `[.., k, n]`, of the same rank and dtype. A batch axis may be 1 in one operand.
 /// No size may be zero.
-pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
+pub(super) fn matmul<R: CubeRuntime>(lhs: FusedTensor<R>, rhs: FusedTensor<R>) -> FusedTensor<R> {
     let (mut shape, other) = (lhs.shape(), rhs.shape());
     let d = shape.num_dims();
     for axis in 0..d - 2 {

@@ -48,19 +48,24 @@ use super::{
     primitive,
 };
 use recurrent::Cell;
-use register::Lazy;
+use register::FusedTensor;
 
 /// A fusing backend on a runtime.
 pub(super) trait Fusing<R: CubeRuntime>:
-    Backend<FloatTensorPrimitive = Lazy<R>, IntTensorPrimitive = Lazy<R>, BoolTensorPrimitive = Lazy<R>, Device = R::Device>
+    Backend<
+        FloatTensorPrimitive = FusedTensor<R>,
+        IntTensorPrimitive = FusedTensor<R>,
+        BoolTensorPrimitive = FusedTensor<R>,
+        Device = R::Device,
+    >
 {
 }
 
 impl<R: CubeRuntime, B> Fusing<R> for B where
     B: Backend<
-            FloatTensorPrimitive = Lazy<R>,
-            IntTensorPrimitive = Lazy<R>,
-            BoolTensorPrimitive = Lazy<R>,
+            FloatTensorPrimitive = FusedTensor<R>,
+            IntTensorPrimitive = FusedTensor<R>,
+            BoolTensorPrimitive = FusedTensor<R>,
             Device = R::Device,
         >
 {

@@ -16,7 +16,7 @@ use std::{
 
 use super::{
     super::{AllReduce, Operation, Outcome, Ranks, Values},
-    register::{Inner, Lazy, register_ready},
+    register::{FusedTensor, Inner, register_ready},
     tensor::empty,
 };
 use crate::device::nccl::{self, DeviceArray, Group};
@@ -103,7 +103,7 @@ fn reason_against(all: &[String]) -> Option<String> {
 
 /// Runs the operation.
 pub(super) fn all_reduce(sum: &AllReduce, inputs: Values<Cuda>, needs: &[bool]) -> Outcome<Cuda> {
-    let inputs: Vec<Lazy<CudaRuntime>> = inputs.into_floats();
+    let inputs: Vec<FusedTensor<CudaRuntime>> = inputs.into_floats();
     let Some(device) = inputs.first().map(|x| x.client.device().clone()) else { return Outcome::new([]) };
     let Some(group) = group_of(sum.ranks, &device) else {
         return Operation::from(sum.clone()).compose(Values::floats(inputs), needs);
@@ -122,11 +122,11 @@ fn sums(
     group: &Group,
     comm: &Communicator,
     name: &str,
-    inputs: Vec<Lazy<CudaRuntime>>,
-) -> Result<Vec<Lazy<CudaRuntime>>, CommError> {
+    inputs: Vec<FusedTensor<CudaRuntime>>,
+) -> Result<Vec<FusedTensor<CudaRuntime>>, CommError> {
     let failed = |reason: String| CommError::Transport(format!("{name}: {reason}"));
     let Some(client) = inputs.first().map(|x| x.client.clone()) else { return Ok(inputs) };
-    let resolved = |x: Lazy<CudaRuntime>| {
+    let resolved = |x: FusedTensor<CudaRuntime>| {
         let client = x.client.clone();
         into_contiguous(client.resolve_tensor_float::<Inner<CudaRuntime>>(x))
     };

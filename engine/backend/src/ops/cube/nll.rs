@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::{
     reduce::{cube_max, cube_sum},
-    register::{Lazy, register, register_one},
+    register::{FusedTensor, register, register_one},
     tensor::{addresses, array, cubes, empty, units_for},
 };
 
@@ -88,7 +88,7 @@ fn launch<R: CubeRuntime>(inputs: [CubeTensor<R>; 2]) -> [CubeTensor<R>; 2] {
 }
 
 /// See [`Nll`](crate::ops::Nll).
-pub(super) fn nll<R: CubeRuntime>(logits: Lazy<R>, labels: Lazy<R>) -> [Lazy<R>; 2] {
+pub(super) fn nll<R: CubeRuntime>(logits: FusedTensor<R>, labels: FusedTensor<R>) -> [FusedTensor<R>; 2] {
     let rows = logits.shape()[0];
     let outputs = [([rows].into(), logits.dtype()), ([rows].into(), DType::F32)];
     register("grove_nll", [logits, labels], outputs, launch)
@@ -146,11 +146,11 @@ fn launch_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4]) -> CubeTensor<R> {
 
 /// Returns the gradient of the logits; see [`Nll`](crate::ops::Nll).
 pub(super) fn nll_backward<R: CubeRuntime>(
-    logits: Lazy<R>,
-    labels: Lazy<R>,
-    normaliser: Lazy<R>,
-    grad: Lazy<R>,
-) -> Lazy<R> {
+    logits: FusedTensor<R>,
+    labels: FusedTensor<R>,
+    normaliser: FusedTensor<R>,
+    grad: FusedTensor<R>,
+) -> FusedTensor<R> {
     let output = (logits.shape(), logits.dtype());
     register_one("grove_nll_grad", [logits, labels, normaliser, grad], output, launch_grad)
 }

@@ -5,7 +5,7 @@ use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
-    register::{Lazy, register_one, register_source},
+    register::{FusedTensor, register_one, register_source},
     tensor::{addresses, array, cubes, empty},
 };
 use crate::ops::Dropout;
@@ -113,7 +113,7 @@ fn launch_bits<R: CubeRuntime>([k0, k1]: [u32; 2], shape: Shape, device: &R::Dev
 }
 
 /// See [`RandomBits`](crate::ops::RandomBits).
-pub(super) fn random_bits<R: CubeRuntime>(key: [u32; 2], shape: Shape, device: &R::Device) -> Lazy<R> {
+pub(super) fn random_bits<R: CubeRuntime>(key: [u32; 2], shape: Shape, device: &R::Device) -> FusedTensor<R> {
     let (output, own_device) = ((shape.clone(), DType::U32), device.clone());
     register_source("grove_random_bits", device, output, move || launch_bits::<R>(key, shape.clone(), &own_device))
 }
@@ -167,7 +167,7 @@ fn launch_dropout<R: CubeRuntime>(x: CubeTensor<R>, dropout: Dropout) -> CubeTen
 }
 
 /// See [`Dropout`].
-pub(super) fn dropout<R: CubeRuntime>(x: Lazy<R>, dropout: Dropout) -> Lazy<R> {
+pub(super) fn dropout<R: CubeRuntime>(x: FusedTensor<R>, dropout: Dropout) -> FusedTensor<R> {
     let output = (x.shape(), x.dtype());
     register_one("grove_dropout", [x], output, move |[x]| launch_dropout(x, dropout))
 }

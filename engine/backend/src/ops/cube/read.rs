@@ -11,11 +11,11 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use super::register::{Inner, Lazy};
+use super::register::{FusedTensor, Inner};
 use crate::PendingRead;
 
 /// See [`Backend::start_read`](crate::Backend::start_read).
-pub(super) fn start_read<R: CubeRuntime>(x: Lazy<R>) -> PendingRead {
+pub(super) fn start_read<R: CubeRuntime>(x: FusedTensor<R>) -> PendingRead {
     let client = x.client.clone();
     let read = queue_read(into_contiguous(client.resolve_tensor_float::<Inner<R>>(x)));
     PendingRead::new(move || block_on(read))

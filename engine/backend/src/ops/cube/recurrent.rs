@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 use super::{
     Fusing,
     recurrent_step::{HIDDEN, ROWS, SLICES, Step, StepLaunch, backward_kernel, forward_kernel},
-    register::{Lazy, register},
+    register::{FusedTensor, register},
     tensor::{addresses, array, cubes, empty},
 };
 use crate::{
@@ -162,7 +162,7 @@ fn backward_steps<R: CubeRuntime>(inputs: [CubeTensor<R>; 7], cell: Cell, steps:
 /// Computes a layer; see [`Lstm`](crate::ops::Lstm) and [`Gru`](crate::ops::Gru). `bias` is the operation's bias input.
 pub(super) fn forward<B: Fusing<R>, R: CubeRuntime>(
     cell: Cell,
-    inputs: [Lazy<R>; 6],
+    inputs: [FusedTensor<R>; 6],
     steps: &Steps,
     keep: bool,
 ) -> Outcome<B> {
@@ -187,13 +187,13 @@ pub(super) fn forward<B: Fusing<R>, R: CubeRuntime>(
 /// Returns the gradients of `x`, `w_ih`, `w_hh`, the bias, `h` and `c`; see [`forward`].
 pub(super) fn backward<B: Fusing<R>, R: CubeRuntime>(
     cell: Cell,
-    inputs: [Lazy<R>; 6],
-    kept: [Lazy<R>; 2],
-    output: Lazy<R>,
-    grad: Lazy<R>,
+    inputs: [FusedTensor<R>; 6],
+    kept: [FusedTensor<R>; 2],
+    output: FusedTensor<R>,
+    grad: FusedTensor<R>,
     steps: &Steps,
     needs: [bool; 6],
-) -> [Option<Lazy<R>>; 6] {
+) -> [Option<FusedTensor<R>>; 6] {
     let [x, w_ih, w_hh, _, h0, c0] = inputs;
     let [gates, saved] = kept;
     let (b, n, dtype) = (h0.shape()[0], h0.shape()[1], h0.dtype());
@@ -209,7 +209,7 @@ pub(super) fn backward<B: Fusing<R>, R: CubeRuntime>(
     );
     let [d_state, d_new, before, direct, d_first] = results.map(float::<B, 2>);
     let dw_hh = needs[2].then(|| primitive(matmul(d_state.clone().transpose(), before)));
-    let through = |w_hh: Lazy<R>| matmul(d_first, float(w_hh));
+    let through = |w_hh: FusedTensor<R>| matmul(d_first, float(w_hh));
     let (dh, dc) = match cell {
         Cell::Lstm => (needs[4].then(|| through(w_hh)), needs[5].then_some(direct)),
         Cell::Gru => (needs[4].then(|| through(w_hh) + direct), None),

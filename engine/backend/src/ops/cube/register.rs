@@ -11,7 +11,7 @@ use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
 use std::fmt;
 
 /// A tensor of a fusing backend, which may not be computed yet.
-pub(crate) type Lazy<R> = FusionTensor<FusionCubeRuntime<R>>;
+pub(crate) type FusedTensor<R> = FusionTensor<FusionCubeRuntime<R>>;
 
 /// The backend below the fusing one. Handles are the same for all element types.
 pub(super) type Inner<R> = CubeBackend<R, f32, i32, u8>;
@@ -49,30 +49,30 @@ impl<R: CubeRuntime> Operation<FusionCubeRuntime<R>> for Custom<R> {
 /// If there are no inputs.
 pub(super) fn register_list<R: CubeRuntime>(
     name: &'static str,
-    inputs: Vec<Lazy<R>>,
+    inputs: Vec<FusedTensor<R>>,
     outputs: Vec<(Shape, DType)>,
     compute: impl Fn(Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> + Send + Sync + 'static,
-) -> Vec<Lazy<R>> {
+) -> Vec<FusedTensor<R>> {
     register_with(inputs[0].client.clone(), name, inputs, outputs, Box::new(compute))
 }
 
 /// [`register_list`] for a fixed number of inputs and outputs.
 pub(super) fn register<R: CubeRuntime, const N: usize, const M: usize>(
     name: &'static str,
-    inputs: [Lazy<R>; N],
+    inputs: [FusedTensor<R>; N],
     outputs: [(Shape, DType); M],
     compute: impl Fn([CubeTensor<R>; N]) -> [CubeTensor<R>; M] + Send + Sync + 'static,
-) -> [Lazy<R>; M] {
+) -> [FusedTensor<R>; M] {
     array(register_list(name, inputs.into(), outputs.into(), move |inputs| compute(array(inputs)).into()))
 }
 
 /// [`register`] for one output.
 pub(super) fn register_one<R: CubeRuntime, const N: usize>(
     name: &'static str,
-    inputs: [Lazy<R>; N],
+    inputs: [FusedTensor<R>; N],
     output: (Shape, DType),
     compute: impl Fn([CubeTensor<R>; N]) -> CubeTensor<R> + Send + Sync + 'static,
-) -> Lazy<R> {
+) -> FusedTensor<R> {
     let [output] = register(name, inputs, [output], move |inputs| [compute(inputs)]);
     output
 }
@@ -83,7 +83,7 @@ pub(super) fn register_source<R: CubeRuntime>(
     device: &R::Device,
     output: (Shape, DType),
     compute: impl Fn() -> CubeTensor<R> + Send + Sync + 'static,
-) -> Lazy<R> {
+) -> FusedTensor<R> {
     let client = GlobalFusionClient::<FusionCubeRuntime<R>>::load(device);
     let [output] = array(register_with(client, name, vec![], vec![output], Box::new(move |_| vec![compute()])));
     output
@@ -100,7 +100,7 @@ pub(super) fn register_ready<R: CubeRuntime>(
     client: GlobalFusionClient<FusionCubeRuntime<R>>,
     name: &'static str,
     tensors: Vec<CubeTensor<R>>,
-) -> Vec<Lazy<R>> {
+) -> Vec<FusedTensor<R>> {
     let outputs = tensors.iter().map(|x| (x.shape(), x.dtype())).collect();
     register_with(client, name, vec![], outputs, Box::new(move |_| tensors.clone()))
 }
@@ -108,12 +108,12 @@ pub(super) fn register_ready<R: CubeRuntime>(
 fn register_with<R: CubeRuntime>(
     client: GlobalFusionClient<FusionCubeRuntime<R>>,
     name: &'static str,
-    inputs: Vec<Lazy<R>>,
+    inputs: Vec<FusedTensor<R>>,
     outputs: Vec<(Shape, DType)>,
     compute: Compute<R>,
-) -> Vec<Lazy<R>> {
+) -> Vec<FusedTensor<R>> {
     let streams = OperationStreams::with_inputs(&inputs);
-    let inputs: Vec<_> = inputs.into_iter().map(Lazy::into_ir).collect();
+    let inputs: Vec<_> = inputs.into_iter().map(FusedTensor::into_ir).collect();
     let uninit = |(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype);
     let outputs: Vec<_> = outputs.into_iter().map(uninit).collect();
     let desc = CustomOpIr::new(name, &inputs, &outputs);

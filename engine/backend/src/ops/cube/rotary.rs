@@ -5,7 +5,7 @@ use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
-    register::{Lazy, register_one},
+    register::{FusedTensor, register_one},
     tensor::{addresses, array, cubes, empty},
 };
 
@@ -84,7 +84,12 @@ fn launch<R: CubeRuntime>([x, cos, sin]: [CubeTensor<R>; 3], interleaved: bool) 
 }
 
 /// See [`Rope`](crate::ops::Rope).
-pub(super) fn rotate<R: CubeRuntime>(x: Lazy<R>, cos: Lazy<R>, sin: Lazy<R>, interleaved: bool) -> Lazy<R> {
+pub(super) fn rotate<R: CubeRuntime>(
+    x: FusedTensor<R>,
+    cos: FusedTensor<R>,
+    sin: FusedTensor<R>,
+    interleaved: bool,
+) -> FusedTensor<R> {
     let output = (x.shape(), x.dtype());
     register_one("grove_rotate", [x, cos, sin], output, move |inputs| launch(inputs, interleaved))
 }

@@ -8,7 +8,7 @@ use super::{
     super::{RowNorm, precision::is_half},
     column_sums::norm_column_sums,
     reduce::cube_sum,
-    register::{Lazy, register, register_one},
+    register::{FusedTensor, register, register_one},
     tensor::{addresses, array, cubes, empty, units_for},
 };
 
@@ -125,11 +125,11 @@ fn forward<R: CubeRuntime>(
 
 /// See [`RowNorm`].
 pub(super) fn row_norm<R: CubeRuntime>(
-    x: Lazy<R>,
-    weight: Lazy<R>,
-    bias: Option<Lazy<R>>,
+    x: FusedTensor<R>,
+    weight: FusedTensor<R>,
+    bias: Option<FusedTensor<R>>,
     options: RowNorm,
-) -> [Lazy<R>; 2] {
+) -> [FusedTensor<R>; 2] {
     let shape = x.shape();
     let outputs = [(shape.clone(), x.dtype()), ([shape[0], 2].into(), DType::F32)];
     match bias {
@@ -214,12 +214,12 @@ fn input_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4], options: RowNorm) -> C
 
 /// Returns the gradients of the inputs of [`RowNorm`].
 pub(super) fn row_norm_backward<R: CubeRuntime>(
-    [x, weight]: [Lazy<R>; 2],
-    stats: Lazy<R>,
-    grad: Lazy<R>,
+    [x, weight]: [FusedTensor<R>; 2],
+    stats: FusedTensor<R>,
+    grad: FusedTensor<R>,
     options: RowNorm,
     needs: [bool; 3],
-) -> [Option<Lazy<R>>; 3] {
+) -> [Option<FusedTensor<R>>; 3] {
     let (shape, of_weight) = (x.shape(), weight.dtype());
     let sums = (needs[1] || needs[2]).then(|| norm_column_sums([x.clone(), stats.clone(), grad.clone()], of_weight));
     let dx = needs[0].then(|| {

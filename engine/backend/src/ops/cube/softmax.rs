@@ -8,7 +8,7 @@ use super::{
     Fusing,
     key_range::{Limits, Ranges, visible_keys},
     reduce::{cube_max, cube_sum},
-    register::{Lazy, register_list, register_one},
+    register::{FusedTensor, register_list, register_one},
     tensor::{addresses, array, cubes, empty, units_for},
 };
 use crate::ops::{KeyRanges, MaskedSoftmax, Values};
@@ -102,7 +102,10 @@ fn launch<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, scale: f32, ranges: Ranges
 }
 
 /// See [`MaskedSoftmax`].
-pub(super) fn masked_softmax<R: CubeRuntime, B: Fusing<R>>(softmax: MaskedSoftmax, mut values: Values<B>) -> Lazy<R> {
+pub(super) fn masked_softmax<R: CubeRuntime, B: Fusing<R>>(
+    softmax: MaskedSoftmax,
+    mut values: Values<B>,
+) -> FusedTensor<R> {
     let (shape, scale) = (values.shape(0), softmax.scale as f32);
     let output = vec![(shape.clone(), values.dtype(0))];
     let mut inputs = vec![values.take_float(0)];
@@ -173,7 +176,11 @@ fn launch_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 2], scale: f32) -> CubeTe
 }
 
 /// Returns the gradient of the scores of [`MaskedSoftmax`].
-pub(super) fn masked_softmax_backward<R: CubeRuntime>(weights: Lazy<R>, grad: Lazy<R>, scale: f64) -> Lazy<R> {
+pub(super) fn masked_softmax_backward<R: CubeRuntime>(
+    weights: FusedTensor<R>,
+    grad: FusedTensor<R>,
+    scale: f64,
+) -> FusedTensor<R> {
     let output = (grad.shape(), grad.dtype());
     register_one("grove_softmax_grad", [weights, grad], output, move |inputs| launch_grad(inputs, scale as f32))
 }

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{Lazy, failed};
+use super::{LazyArrays, failed};
 use crate::{
     graph::{Graph, KeyMap, Keys, Var},
     same_type::same_type,
@@ -96,7 +96,7 @@ fn results(graph: &Graph) -> Vec<Var> {
     graph.outputs.iter().map(|(_, var)| *var).filter(|var| known.insert(*var)).collect()
 }
 
-impl Lazy {
+impl LazyArrays {
     /// Runs a whole graph as one program. Returns the ids of its results. If the program fails, reading one gives the error.
     fn call(
         &mut self,

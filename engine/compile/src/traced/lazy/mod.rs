@@ -4,7 +4,7 @@
 //! program: its arguments are the existing arrays that it uses, and its results are the arrays that are still referenced. A
 //! loop that reads the loss in each step thus runs one program per step, which is compiled once.
 //!
-//! A loop that reads rarely runs one program per step too: optimizers and jitted functions mark the [end](Lazy::end_step) of a
+//! A loop that reads rarely runs one program per step too: optimizers and jitted functions mark the [end](LazyArrays::end_step) of a
 //! step, and a step runs when the next one has ended. Without such marks, the device searches for a period in the operations.
 //!
 //! A jitted function is a program of its own, which runs when the function is called.
@@ -44,7 +44,7 @@ const CHUNK: usize = 2_000;
 const LONGEST: usize = 50_000;
 
 /// The arrays of a lazy device.
-pub(super) struct Lazy {
+pub(super) struct LazyArrays {
     /// Upper half of the ids of the device's tensors.
     pub number: u32,
     engine: Box<dyn Engine>,
@@ -68,7 +68,7 @@ pub(super) struct Lazy {
     pub borrowed: Vec<RouterTensor<TraceClient>>,
 }
 
-impl Lazy {
+impl LazyArrays {
     pub fn new(number: u32, engine: Box<dyn Engine>) -> Self {
         Self {
             number,

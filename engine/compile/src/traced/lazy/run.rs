@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Lazy, failed};
+use super::{LazyArrays, failed};
 use crate::traced::{
     engine::{DeviceArray, RunError},
     lifted::lifted,
@@ -10,7 +10,7 @@ use crate::traced::{
     segment::Segment,
 };
 
-impl Lazy {
+impl LazyArrays {
     /// Returns the array of a tensor; computes it if necessary.
     pub(super) fn compute(&mut self, index: u32) -> Result<DeviceArray, String> {
         if !self.computed.contains_key(&index)

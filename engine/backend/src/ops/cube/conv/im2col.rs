@@ -8,7 +8,7 @@ use super::Conv;
 use crate::{
     Conv2dOptions,
     ops::cube::{
-        register::{Lazy, register_one},
+        register::{FusedTensor, register_one},
         tensor::{addresses, array, cubes, empty},
     },
 };
@@ -221,14 +221,14 @@ fn folded<R: CubeRuntime>(rows: CubeTensor<R>, conv: &Conv) -> CubeTensor<R> {
 }
 
 /// [`unfolded`] of a tensor that may not be computed yet.
-pub(super) fn unfold<R: CubeRuntime>(x: Lazy<R>, conv: Conv, parts: usize) -> Lazy<R> {
+pub(super) fn unfold<R: CubeRuntime>(x: FusedTensor<R>, conv: Conv, parts: usize) -> FusedTensor<R> {
     let shape = [parts * conv.options.groups, conv.rows() / parts, conv.columns()];
     let output = (shape.into(), x.dtype());
     register_one("grove_unfold", [x], output, move |[x]| unfolded(x, &conv, parts))
 }
 
 /// [`folded`] of rows that may not be computed yet.
-pub(super) fn fold<R: CubeRuntime>(rows: Lazy<R>, conv: Conv) -> Lazy<R> {
+pub(super) fn fold<R: CubeRuntime>(rows: FusedTensor<R>, conv: Conv) -> FusedTensor<R> {
     let shape = [conv.images, conv.channels * conv.options.groups, conv.size[0], conv.size[1]];
     let output = (shape.into(), rows.dtype());
     register_one("grove_fold", [rows], output, move |[rows]| folded(rows, &conv))

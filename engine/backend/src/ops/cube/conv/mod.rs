@@ -9,7 +9,7 @@ use burn::tensor::{Tensor, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 
 use self::im2col::{fold, unfold};
-use super::{Fusing, matmul::must_stay_f32, register::Lazy};
+use super::{Fusing, matmul::must_stay_f32, register::FusedTensor};
 use crate::{
     Backend, Conv2dOptions,
     ops::{
@@ -107,12 +107,16 @@ fn joined<B: Backend>(mut pieces: Vec<Tensor<B, 4>>) -> Tensor<B, 4> {
 }
 
 /// Returns true if Burn's choice of kernels must not be used.
-pub(super) fn takes<R: CubeRuntime>(x: &Lazy<R>) -> bool {
+pub(super) fn takes<R: CubeRuntime>(x: &FusedTensor<R>) -> bool {
     must_stay_f32(x) || is_half(x.dtype())
 }
 
 /// See [`Conv2dOptions`].
-pub(super) fn forward<B: Fusing<R>, R: CubeRuntime>(x: Lazy<R>, weight: Lazy<R>, options: Conv2dOptions) -> Lazy<R> {
+pub(super) fn forward<B: Fusing<R>, R: CubeRuntime>(
+    x: FusedTensor<R>,
+    weight: FusedTensor<R>,
+    options: Conv2dOptions,
+) -> FusedTensor<R> {
     let conv = Conv::new(&x.shape(), &weight.shape(), options);
     let (out, [height, width]) = (weight.shape()[0], conv.output);
     let weight = matrices::<B>(float(weight), &conv).swap_dims(1, 2);
@@ -126,13 +130,13 @@ pub(super) fn forward<B: Fusing<R>, R: CubeRuntime>(x: Lazy<R>, weight: Lazy<R>,
 }
 
 /// Returns true for convolutions that Burn may compute as a product that [must use our kernels](super::matmul::takes).
-pub(super) fn is_product<R: CubeRuntime>(x: &Lazy<R>, weight: &Lazy<R>, options: Conv2dOptions) -> bool {
+pub(super) fn is_product<R: CubeRuntime>(x: &FusedTensor<R>, weight: &FusedTensor<R>, options: Conv2dOptions) -> bool {
     let conv = Conv::new(&x.shape(), &weight.shape(), options);
     conv.is_pointwise() && super::matmul::takes(x, [conv.rows(), conv.channels, weight.shape()[0]])
 }
 
 /// Computes a convolution with a 1x1 kernel as a matrix product, in any dtype.
-pub(super) fn pointwise<B: Fusing<R>, R: CubeRuntime>(x: Lazy<R>, weight: Lazy<R>) -> Lazy<R> {
+pub(super) fn pointwise<B: Fusing<R>, R: CubeRuntime>(x: FusedTensor<R>, weight: FusedTensor<R>) -> FusedTensor<R> {
     let (x, weight) = (float::<B, 4>(x), float::<B, 4>(weight));
     let ([images, channels, height, width], out) = (x.dims(), weight.dims()[0]);
     let rows = x.permute([0, 2, 3, 1]).reshape([images * height * width, channels]);
@@ -183,12 +187,12 @@ fn weight_gradient<B: Fusing<R>, R: CubeRuntime>(x: &Tensor<B, 4>, grad: &Tensor
 
 /// Returns the gradients of the input and the weight.
 pub(super) fn backward<B: Fusing<R>, R: CubeRuntime>(
-    x: Lazy<R>,
-    weight: Lazy<R>,
-    grad: Lazy<R>,
+    x: FusedTensor<R>,
+    weight: FusedTensor<R>,
+    grad: FusedTensor<R>,
     options: Conv2dOptions,
     needs: [bool; 2],
-) -> [Option<Lazy<R>>; 2] {
+) -> [Option<FusedTensor<R>>; 2] {
     let conv = Conv::new(&x.shape(), &weight.shape(), options);
     let grad = float::<B, 4>(cast::<B>(grad, x.dtype()));
     let dx = needs[0].then(|| primitive(input_gradient::<B, R>(float(weight), &grad, &conv)));

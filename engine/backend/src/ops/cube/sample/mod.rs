@@ -23,7 +23,7 @@ use self::{
 use super::{
     Fusing,
     read::queue_read,
-    register::{Lazy, register_list},
+    register::{FusedTensor, register_list},
     tensor::{addresses, array, cubes, empty, owned},
 };
 use crate::ops::{PendingRead, PendingTokens, SampleOptions, SampledPrimitives};
@@ -115,8 +115,8 @@ fn begin_read<R: CubeRuntime>(x: CubeTensor<R>, slot: &Slot) {
 
 /// See [`Backend::sample`](crate::Backend::sample).
 pub(super) fn sample<R: CubeRuntime, B: Fusing<R>>(
-    logits: Lazy<R>,
-    occurred: Option<Lazy<R>>,
+    logits: FusedTensor<R>,
+    occurred: Option<FusedTensor<R>>,
     options: SampleOptions,
 ) -> SampledPrimitives<B> {
     let penalised = options.repetition_penalty != 1.0;
