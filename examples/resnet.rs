@@ -8,7 +8,7 @@ use grove_cli::{
     kind::check_kind,
     program::{self, Command},
     resolve,
-    vision::{ClassifyArgs, classify},
+    vision::{ClassifyArgs, classify, suggest_published},
 };
 use std::process::ExitCode;
 
@@ -41,6 +41,7 @@ impl Command for Options {
         let path = resolve(self.model.as_deref(), "mnist-resnet")?;
         check_kind(&path, ModelKind::ResNet)?;
         classify::<B, ResNet<B>>(&self.classify, &path, device, |_, _, _| Ok(()))?;
+        suggest_published(self.model.as_deref(), &self.classify, "microsoft/resnet-50");
         Ok(Ended::Finished)
     }
 }

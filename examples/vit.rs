@@ -15,7 +15,7 @@ use grove_cli::{
     kind::check_kind,
     program::{self, Command},
     resolve, usage,
-    vision::{ClassifyArgs, NamedImage, classify},
+    vision::{ClassifyArgs, NamedImage, classify, suggest_published},
 };
 use std::{
     path::{Path, PathBuf},
@@ -66,6 +66,7 @@ impl Command for Options {
             Some(file) => draw_attention(model, preprocessor, image, file, device),
             None => Ok(()),
         })?;
+        suggest_published(model.as_deref(), options, "google/vit-base-patch16-224");
         Ok(Ended::Finished)
     }
 }

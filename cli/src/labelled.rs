@@ -15,7 +15,7 @@ use grove::{
         },
     },
 };
-use std::ffi::OsStr;
+use std::{collections::HashSet, ffi::OsStr};
 
 use crate::{prelude::*, training::TrainingArgs};
 
@@ -193,12 +193,14 @@ pub fn hold_out<T>(
     seed: u64,
     (what, files): (&str, &[PathBuf]),
 ) -> Result<(Vec<T>, Vec<T>), Exit> {
+    let classes = examples.iter().map(&class).collect::<HashSet<_>>().len();
     let (training, held_out) = split_by_class(examples, class, fraction, Key::new(seed).fold_in(4));
     if held_out.is_empty() && fraction > 0.0 {
         let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
         let place = if files.is_empty() { String::new() } else { files.join(", ") + ": " };
         return Err(failure(format!(
-            "{place}{} {what} are too few to hold out {fraction} of each class: give more, raise --val-fraction, or set it to 0",
+            "{place}{} {what} of {classes} classes are too few to hold out {fraction} of each class: give more, raise \
+             --val-fraction, or set it to 0",
             training.len(),
         )));
     }

@@ -40,6 +40,7 @@ fn a_run_leaves_figures_tables_and_an_image() {
     let table = fs::read_to_string(place.path("out/results.md")).expect("a table");
     assert!(rows.iter().all(|row| table.contains(row["name"].as_str().expect("a name"))), "{table}");
     let image = fs::read_to_string(place.path("out/results.svg")).expect("an image");
+    assert!(image.contains("prefers-color-scheme:dark"), "colours of dark pages");
     assert!(image.starts_with("<svg") && image.trim_end().ends_with("</svg>"));
 }
 

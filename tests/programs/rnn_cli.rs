@@ -237,10 +237,12 @@ fn labelled_texts_that_cannot_be_read() {
     refused("h.jsonl", b"{\"label\": 1, \"text\": \"a\"}\n{\"label\": 2}\n", &["h.jsonl, line 2", "no field `text`"]);
     refused("i.jsonl", b"{\"label\": \"x\", \"text\": 3}\n", &["i.jsonl, line 1", "\"text\" is not a string"]);
     refused("j.jsonl", b"label\ttext\n", &["j.jsonl, line 1", "not JSON"]);
-    refused("k.tsv", b"label\ttext\ngood\tfine\nbad\tawful\n", &["2 texts are too few", "--val-fraction"]);
+    refused("k.tsv", b"label\ttext\ngood\tfine\nbad\tawful\n", &["2 texts of 2 classes are too few", "--val-fraction"]);
+    let each = b"label\ttext\nid 1\tfine\nid 2\tawful\nid 3\tlovely\n";
+    refused("n.tsv", each, &["3 texts of 3 classes", "--val-fraction"]);
     refused("l.tsv", b"good\tfine\nbad\tawful\n", &["l.tsv", "no column `label`", "good, fine"]);
     let utf16 = b"\xff\xfel\0a\0b\0e\0l\0\n\0";
-    refused("m.tsv", utf16, &["m.tsv, line 1", "not UTF-8", "iconv -f UTF-16"]);
+    refused("m.tsv", utf16, &["m.tsv, line 1", "the file is UTF-16", "iconv -f UTF-16"]);
     TRAIN.assert_refused(&["classify", "--data", "./nowhere.tsv"], 1, &["./nowhere.tsv"]);
     TRAIN.assert_refused(&["classify", "--data", text(place.directory.path())], 1, &["cannot read"]);
 }

@@ -6,6 +6,8 @@ use plotters::prelude::{
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::error::Error;
 
+use grove::train::log::with_dark_colors;
+
 use crate::{markdown::time, results::Results};
 
 const WIDTH: u32 = 960;
@@ -84,5 +86,5 @@ pub fn draw(results: &Results, shows: impl Fn(&str) -> bool) -> Result<String, B
         root.draw(&PathElement::new([(one, HEADER - 6), (one, height - GAP)], INK.mix(0.5)))?;
         root.present()?;
     }
-    Ok(image)
+    Ok(with_dark_colors(image))
 }

@@ -12,7 +12,7 @@ use super::preprocessor_of;
 use crate::{
     inference::InferenceArgs,
     prelude::*,
-    program::{progress_bar, write_csv},
+    program::{progress_bar, tell_small, write_csv},
 };
 
 /// Limits of image sizes.
@@ -31,6 +31,13 @@ impl SizeArgs {
             let advice = if patches { "make them smaller, or raise --max-patches" } else { "make them larger" };
             format!("{error}: {advice}")
         })
+    }
+}
+
+/// Suggests a published classifier after the results of the one that ships with grove, which runs without `--model`.
+pub fn suggest_published(model: Option<&str>, options: &ClassifyArgs, published: &str) {
+    if model.is_none() && !options.inference.json {
+        tell_small("model of handwritten digits", published);
     }
 }
 

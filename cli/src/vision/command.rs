@@ -2,8 +2,8 @@
 
 use grove::models::{ImageFamily, families::WithImageClassifier};
 
-use super::{ClassifyArgs, classify};
-use crate::{kind::WithModelAt, prelude::*, program::tell_small};
+use super::{ClassifyArgs, classify, suggest_published};
+use crate::{kind::WithModelAt, prelude::*};
 
 /// Options of `grove classify images`.
 #[derive(Args, Debug)]
@@ -30,9 +30,7 @@ impl Command for ImageCommand {
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet")?;
         WithModelAt::<B, _> { options: &self.classify, path: &path, device }.image_classifier()?;
-        if self.model.is_none() && !self.classify.inference.json {
-            tell_small("model of handwritten digits", "microsoft/resnet-50");
-        }
+        suggest_published(self.model.as_deref(), &self.classify, "microsoft/resnet-50");
         Ok(Ended::Finished)
     }
 }

@@ -9,7 +9,7 @@ mod train;
 use grove::images::Preprocessor;
 
 use crate::prelude::*;
-pub use classify::{ClassifyArgs, NamedImage, SizeArgs, classify};
+pub use classify::{ClassifyArgs, NamedImage, SizeArgs, classify, suggest_published};
 pub use command::ImageCommand;
 pub use data::ImageColumns;
 pub use options::ImageArgs;

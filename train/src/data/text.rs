@@ -46,7 +46,9 @@ fn files_with_text(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
         note_once(&note);
     }
     match (&texts[..], &records[..]) {
-        ([], []) => Err(DataError::other(format!("{named} has no .txt, .jsonl or .parquet files"))),
+        ([], []) => Err(DataError::other(format!(
+            "{named} has no .txt, .jsonl or .parquet files; name text files of other types"
+        ))),
         ([], _) => Ok(records),
         (_, []) => Ok(texts),
         ([text, ..], [record, ..]) => Err(DataError::other(format!(
@@ -151,10 +153,10 @@ pub(super) fn is_utf16(bytes: &[u8]) -> bool {
 }
 
 /// Describes bytes that are not UTF-8 from `offset` on, with the command to convert them.
-fn describe_non_utf8(bytes: &[u8], offset: usize) -> String {
+pub(super) fn describe_non_utf8(bytes: &[u8], offset: usize) -> String {
     let byte = bytes.get(offset).copied().unwrap_or_default();
     if is_utf16(bytes) {
-        "it is UTF-16; convert it with `iconv -f UTF-16 -t UTF-8`".into()
+        "the file is UTF-16; convert it with `iconv -f UTF-16 -t UTF-8`".into()
     } else if bytes.contains(&0) {
         format!("byte {offset} (0x{byte:02x}) is not UTF-8, and the file has zero bytes: it seems to be a binary file")
     } else {

@@ -59,7 +59,9 @@ pub use curve::LossCurve;
 pub use error::LogError;
 pub use metrics::{MetricsFile, read_metrics};
 #[cfg(feature = "plots")]
-pub(crate) use plot::{INK, with_dark_colors};
+pub(crate) use plot::INK;
+#[cfg(feature = "plots")]
+pub use plot::with_dark_colors;
 pub use progress::Progress;
 pub use record::{EVAL_LOSS, GRAD_NORM, LEARNING_RATE, Record, SKIPPED_STEPS, TOKENS_PER_SECOND, TRAIN_LOSS};
 pub use sink::{SharedSink, Sink, on_record};

@@ -55,8 +55,8 @@ const DARK: &str = r##"<style>@media(prefers-color-scheme:dark){
 /// Maximum number of points for which each point gets a dot.
 const DOTS: usize = 50;
 
-/// Adds the colours of dark pages to an image that is drawn with [`INK`] on white.
-pub(crate) fn with_dark_colors(mut image: String) -> String {
+/// Adds the colours of dark pages to an SVG image whose text and axes are `#333333` on white, such as those of plotters.
+pub fn with_dark_colors(mut image: String) -> String {
     // The first tag is that of the image.
     let place = image.find('>').map_or(0, |place| place + 1);
     image.insert_str(place, DARK);

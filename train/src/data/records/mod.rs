@@ -21,7 +21,10 @@ mod value;
 
 use std::path::Path;
 
-use super::{DataError, text::is_utf16};
+use super::{
+    DataError,
+    text::{describe_non_utf8, is_utf16},
+};
 
 pub use place::Place;
 pub use value::Value;
@@ -107,10 +110,12 @@ fn extension(file: &Path) -> &str {
 fn utf8(bytes: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
-        let encoding = if is_utf16(&bytes[at..]) { "UTF-16" } else { "ISO-8859-1" };
+        if is_utf16(bytes) {
+            return describe_non_utf8(bytes, at);
+        }
         format!(
-            "0x{:02x} after \"{}\" is not UTF-8; convert the file from the encoding it has, such as `iconv -f {encoding} \
-             -t UTF-8`",
+            "0x{:02x} after \"{}\" is not UTF-8; convert the file from the encoding it has, such as `iconv -f ISO-8859-1 -t \
+             UTF-8`",
             bytes[at],
             String::from_utf8_lossy(&bytes[at.saturating_sub(20)..at])
         )
