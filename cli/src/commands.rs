@@ -395,7 +395,6 @@ mod tests {
         assert_eq!(learning_rate("grove finetune texts --data a --model m"), 5e-5);
         assert_eq!(learning_rate("grove finetune texts --data a --model m --lora-rank 4"), 1e-3);
         assert_eq!(learning_rate("grove finetune images"), 5e-4);
-        assert_eq!(learning_rate("grove finetune images --data a --model m"), 1e-4);
     }
 
     #[test]

@@ -39,9 +39,7 @@ const HEAD: &str = "head.**";
     mut_arg("epochs", |arg| arg.help("Number of passes over the data; may be a fraction [default: 5]")),
     mut_arg("batch_size", |arg| arg.default_value("32").help("Images per batch")),
     mut_arg("learning_rate", |arg| {
-        arg.default_value_if("model", ArgPredicate::IsPresent, "1e-4").default_value("5e-4").hide_default_value(true).help(
-            "Peak learning rate [default: 1e-4; 5e-4 without --model]",
-        )
+        arg.default_value("5e-4").help("Peak learning rate; for all weights of a large ViT, 5e-5 is usual")
     }),
     mut_arg("augment", |arg| {
         arg.default_value_if("data", ArgPredicate::IsPresent, "standard").default_value("shift").hide_default_value(true).help(
