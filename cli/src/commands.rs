@@ -368,6 +368,9 @@ mod tests {
             ("train gpt2 --data a.txt --text-column content", "--text-column"),
             ("evaluate language --model m --data a.txt --text-column content", "--text-column"),
             ("train gpt2 --data a --schedule constant --final-learning-rate 0.5", "--final-learning-rate"),
+            ("train bert --data a --held-out 0.2", "--val-fraction 0.2"),
+            ("finetune texts --data a --held-out 0.2", "--val-fraction 0.2"),
+            ("train images --data a --held-out 0.2", "--val-fraction 0.2"),
         ] {
             let words: Vec<&str> = std::iter::once("grove").chain(command.split(' ')).collect();
             let task = parse(&words).expect(command);

@@ -111,6 +111,7 @@ impl SplitArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self, training: &TrainingArgs, problem: ProblemType) -> Result<(), Exit> {
         training.check_val_fraction(self.val_fraction)?;
+        check_held_out(&self.held_out)?;
         if self.balance && problem != ProblemType::SingleLabel {
             return Err(usage("--balance needs texts with one class each"));
         }

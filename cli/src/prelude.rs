@@ -16,6 +16,6 @@ pub use crate::{
     program::{Command, counted, report},
     ranks::{ranks, tell},
     resolve, resolve_config, resolve_named, shipped,
-    training::{RunArgs, Setup, at_least_one, check_layer_decay, fraction, not_negative},
+    training::{RunArgs, Setup, at_least_one, check_held_out, check_layer_decay, fraction, not_negative},
     usage, with_adapter, write_json, write_line,
 };

@@ -106,6 +106,7 @@ impl LanguageArgs {
         need("model", self.model.is_some(), of_model)?;
         self.run.check()?;
         self.run.training.check_val_fraction(self.val_fraction)?;
+        check_held_out(&self.held_out)?;
         self.run.training.check_keep(&["loss"])?;
         self.lora.check()?;
         self.column.check(self.data.iter().chain(&self.held_out))?;

@@ -16,7 +16,8 @@ pub use job::{Job, Setup, new_model, new_tokenizer, with_new_parameters};
 pub use lora::LoraArgs;
 pub use optimizer::Given;
 pub use options::{
-    RunArgs, TrainingArgs, at_least_one, check_layer_decay, fraction, need, not_negative, with_language_rates,
+    RunArgs, TrainingArgs, at_least_one, check_held_out, check_layer_decay, fraction, need, not_negative,
+    with_language_rates,
 };
 pub use report::Summary;
 pub use settings::config_json;

@@ -283,6 +283,18 @@ pub fn fraction(options: impl IntoIterator<Item = (&'static str, f64)>) -> Resul
     check(options, |value| (0.0..1.0).contains(&value), "at least 0 and less than 1")
 }
 
+/// Rejects a fraction as a file of `--held-out`.
+pub fn check_held_out<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), Exit> {
+    let is_number = |file: &Path| file.to_str().is_some_and(|name| name.parse::<f64>().is_ok());
+    match files.into_iter().find(|file| is_number(file) && !file.exists()) {
+        Some(file) => Err(usage(format!(
+            "--held-out names files, but {0} is none; to hold out a part of --data, give --val-fraction {0}",
+            file.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Rejects values of 0.
 pub fn at_least_one(options: impl IntoIterator<Item = (&'static str, usize)>) -> Result<(), Exit> {
     check(options, |value| value > 0, "at least 1")

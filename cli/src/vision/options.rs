@@ -77,6 +77,7 @@ impl ImageArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
         self.run.check()?;
+        check_held_out(&self.held_out)?;
         self.columns.check(self.data.iter().chain(&self.held_out))?;
         fraction([("erasing", self.erasing), ("jitter", self.jitter), ("label-smoothing", self.label_smoothing)])?;
         not_negative([("mixup", self.mixup), ("cutmix", self.cutmix), ("affine", self.affine)])?;
