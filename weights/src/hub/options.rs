@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "hub")]
 use crate::error::{Result, WeightsError};
 #[cfg(feature = "hub")]
 use grove_files::FileError;
