@@ -1,6 +1,5 @@
 //! Fine-tuning of BERT for classification.
 
-use clap::builder::ArgPredicate;
 use grove::{
     layers::lora,
     models::{TextClassifier, bert::ProblemType},
@@ -17,7 +16,7 @@ use crate::{
     kind::tell_other_head,
     labelled::{self, LabelledArgs, SplitArgs, TextProblem, tell_new_labels},
     prelude::*,
-    training::{LoraArgs, with_new_parameters},
+    training::{LoraArgs, with_new_parameters, with_text_rates},
 };
 
 /// Default maximum length of a text, in tokens.
@@ -35,13 +34,7 @@ const MAX_LENGTH: usize = 128;
     allow_negative_numbers = true,
     mut_arg("epochs", |arg| arg.help("Number of passes over the data; may be a fraction [default: 3]")),
     mut_arg("batch_size", |arg| arg.default_value("32").help("Texts per batch")),
-    mut_arg("learning_rate", |arg| {
-        let given = ArgPredicate::IsPresent;
-        arg.default_value_ifs([("lora_rank", given.clone(), "1e-3"), ("model", given, "5e-5")])
-            .default_value("1e-3")
-            .hide_default_value(true)
-            .help("Peak learning rate [default: 5e-5; 1e-3 with --lora-rank or without --model]")
-    }),
+    mut_arg("learning_rate", with_text_rates),
     mut_arg("schedule", |arg| arg.default_value("linear")),
     mut_arg("final_learning_rate", |arg| arg.default_value("0")),
     mut_arg("weight_decay", |arg| arg.default_value("0.01")),

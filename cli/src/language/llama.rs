@@ -3,14 +3,14 @@
 use grove::models::ModelKind;
 
 use super::{LanguageArgs, LanguageOptions, check_resumed, options::named_config};
-use crate::{prelude::*, training::with_language_rates};
+use crate::{prelude::*, training::with_text_rates};
 
 /// Trains a LLaMA on text, from scratch or from a pretrained model.
 ///
 /// Without arguments, trains a tiny model on a text that ships with grove, as a demonstration of a minute or two.
 /// Ctrl-C writes a checkpoint and stops; the same command with --resume continues.
 #[derive(Parser, Debug)]
-#[command(name = "train_llama", version, allow_negative_numbers = true, mut_arg("learning_rate", with_language_rates))]
+#[command(name = "train_llama", version, allow_negative_numbers = true, mut_arg("learning_rate", with_text_rates))]
 pub struct LlamaOptions {
     /// Model, data and hyperparameters.
     #[command(flatten)]

@@ -17,7 +17,7 @@ use crate::{
     bert::Encoder,
     language::{self, LanguageArgs},
     prelude::*,
-    training::{Job, new_model, new_tokenizer, with_language_rates},
+    training::{Job, new_model, new_tokenizer, with_text_rates},
 };
 
 /// Default context length of a new model, in tokens.
@@ -54,7 +54,7 @@ const LORA_TARGETS: [&str; 2] = ["bert.encoder.layer.*.attention.query", "bert.e
     )),
     mut_arg("vocab_size", |arg| arg.help("Vocabulary size of the tokenizer to train")),
     mut_arg("batch_size", |arg| arg.default_value("32").help("Texts per batch")),
-    mut_arg("learning_rate", with_language_rates),
+    mut_arg("learning_rate", with_text_rates),
     mut_arg("weight_decay", |arg| arg.default_value("0.01")),
     mut_arg("beta2", |arg| arg.default_value("0.98")),
 )]

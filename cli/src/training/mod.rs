@@ -17,7 +17,7 @@ pub use lora::LoraArgs;
 pub use optimizer::Given;
 pub use options::{
     RunArgs, TrainingArgs, at_least_one, check_held_out, check_layer_decay, fraction, need, not_negative,
-    with_language_rates,
+    with_text_rates,
 };
 pub use report::Summary;
 pub use settings::config_json;

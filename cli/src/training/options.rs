@@ -8,14 +8,14 @@ use grove::train::KeepModel;
 use super::optimizer::{Given, Optimizer};
 use crate::prelude::*;
 
-/// Sets the defaults of `--learning-rate` for a language model: transformers' for the weights of `--model`, and a higher
-/// one for adapters and for a new model.
-pub fn with_language_rates(learning_rate: Arg) -> Arg {
+/// Sets the defaults of `--learning-rate` for a model of texts: transformers' for the weights of `--model`, and a higher
+/// one for adapters and for a new or small model.
+pub fn with_text_rates(learning_rate: Arg) -> Arg {
     let given = ArgPredicate::IsPresent;
     learning_rate
         .default_value_ifs([("lora_rank", given.clone(), "1e-3"), ("model", given, "5e-5")])
         .hide_default_value(true)
-        .help("Peak learning rate [default: 1e-3; 5e-5 with --model, unless --lora-rank is given]")
+        .help("Peak learning rate [default: 5e-5; 1e-3 with --lora-rank or without --model]")
 }
 
 /// Directory, device and hyperparameters of a run.
