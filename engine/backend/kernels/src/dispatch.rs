@@ -139,6 +139,12 @@ const STACK: usize = 8 << 20;
 pub fn as_worker<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     // If the pool has been built before, it keeps its stack size.
     let _ = rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global();
-    // With one thread, the program would block the pool for other threads that need it, such as data loaders.
-    if rayon::current_num_threads() == 1 { run() } else { in_pool(run) }
+    if rayon::current_num_threads() > 1 {
+        return in_pool(run);
+    }
+    // On the pool's only thread, the program would block other threads that need the pool, such as data loaders. So the calling
+    // thread gets a pool of its own. Without it, each kernel would run on the other thread, which takes up to half of the time
+    // of small kernels. Fails if the thread has such a pool, which remains until it ends.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
+    run()
 }
