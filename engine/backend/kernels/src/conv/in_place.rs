@@ -3,7 +3,6 @@
 use super::product::store;
 use crate::{
     dispatch::vectorized,
-    math::fma,
     matmul::{MR, MR_AVX512, NR, PackedA, has_avx512},
 };
 
@@ -57,29 +56,50 @@ impl Rows {
 
 /// Product of `M` rows and a window, read at each of the offsets.
 ///
-/// The innermost loop is that of the matrix product's microkernel.
+/// The innermost loop is that of the matrix product's [`microkernel`](crate::matmul::microkernel::microkernel).
+///
+/// # Safety
+/// From each of the offsets plus `at` on, the window must have `P * NR` elements.
 #[inline(always)]
-fn microkernel_in_place<const FUSED: bool, const M: usize, const P: usize>(
+unsafe fn microkernel_in_place<const FUSED: bool, const M: usize, const P: usize>(
     a: &[[f32; MR]],
     window: &[f32],
     offsets: &[usize],
     at: usize,
 ) -> [[[f32; NR]; P]; M] {
     let mut sums = [[[0.0; NR]; P]; M];
-    let (a, window) = (&a[..offsets.len()], &window[at..]);
+    let a = &a[..offsets.len()];
     for k in 0..offsets.len() {
-        let pixels = &window[offsets[k]..offsets[k] + P * NR];
-        // One element at a time; otherwise the compiler would load all of them before broadcasting.
-        for i in 0..M {
-            let x = a[k][i];
-            for p in 0..P {
-                for j in 0..NR {
-                    sums[i][p][j] = fma::<FUSED>(x, pixels[p * NR + j], sums[i][p][j]);
-                }
+        let column = a[k];
+        for p in 0..P {
+            let first = at + offsets[k] + p * NR;
+            // SAFETY: as the caller guarantees.
+            let pixels = unsafe { window.as_ptr().add(first).cast::<[f32; NR]>().read() };
+            for (sums, x) in sums.iter_mut().zip(column) {
+                sums[p] = add_product::<FUSED>(x, &pixels, sums[p]);
             }
         }
     }
     sums
+}
+
+/// Returns `sum + x * b`.
+#[inline(always)]
+fn add_product<const FUSED: bool>(x: f32, b: &[f32; NR], mut sum: [f32; NR]) -> [f32; NR] {
+    // Of plain loops here, the compiler makes vectors that begin at the second element, and moves elements between them.
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: every CPU of this target has these instructions, and each address is that of 4 elements.
+    unsafe {
+        use std::arch::aarch64::{vfmaq_n_f32, vld1q_f32, vst1q_f32};
+        for (b, sum) in b.as_chunks::<4>().0.iter().zip(sum.as_chunks_mut::<4>().0) {
+            vst1q_f32(sum.as_mut_ptr(), vfmaq_n_f32(vld1q_f32(sum.as_ptr()), vld1q_f32(b.as_ptr()), x));
+        }
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    for j in 0..NR {
+        sum[j] = crate::math::fma::<FUSED>(x, b[j], sum[j]);
+    }
+    sum
 }
 
 vectorized! {
@@ -87,9 +107,14 @@ vectorized! {
         strips: &PackedA<MR>, rows: [usize; 2], first: usize, window: &[f32], offsets: &[usize], count: usize,
         c: &mut [[f32; NR]],
     ) {
+        let last = window.len().checked_sub(count * NR);
+        assert!(offsets.iter().all(|&offset| Some(offset) <= last), "an offset is outside the window");
         macro_rules! strip {
             ($height:literal, $panels:literal, $row:expr, $a:expr, $panel:expr) => {{
-                let sums = microkernel_in_place::<FUSED, $height, $panels>(&$a[first..], window, offsets, $panel * NR);
+                // SAFETY: the assertion above holds for all `count` panels, and none beyond them is read.
+                let sums = unsafe {
+                    microkernel_in_place::<FUSED, $height, $panels>(&$a[first..], window, offsets, $panel * NR)
+                };
                 store(sums, &mut c[($row - rows[0]) * count + $panel..], count, false);
             }};
         }

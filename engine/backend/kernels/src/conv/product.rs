@@ -6,21 +6,15 @@ use crate::{
     matmul::{MR, NR, Start, has_avx512, microkernel, with_strips},
 };
 
-/// Returns a function that returns column `k` of `M` rows of length `depth`, which start at `starts` in `a`.
+/// Returns `M` rows of length `depth`, which start at `starts` in `a`.
 #[inline(always)]
-fn rows_of<const M: usize>(a: &[f32], starts: &[usize], depth: usize) -> impl Fn(usize) -> [f32; M] + Copy {
-    // Loops, because neither `from_fn` nor `map` is always inlined, and the lengths must be known to the compiler.
+fn rows_of<'a, const M: usize>(a: &'a [f32], starts: &[usize], depth: usize) -> [&'a [f32]; M] {
+    // A loop, because neither `from_fn` nor `map` is always inlined.
     let mut rows: [&[f32]; M] = [&[]; M];
     for i in 0..M {
         rows[i] = &a[starts[i]..][..depth];
     }
-    move |k| {
-        let mut column = [0.0; M];
-        for i in 0..M {
-            column[i] = rows[i][k];
-        }
-        column
-    }
+    rows
 }
 
 /// Stores the accumulators of a microkernel, or adds them to `c`.
@@ -89,7 +83,7 @@ vectorized! {
                 for p in 0..$panels {
                     b[p] = &panels[($panel + p) * pitch..][..depth];
                 }
-                let sums = microkernel::<FUSED, $height, $panels>(depth, rows_of(a, &starts[$row..], depth), b);
+                let sums = microkernel::<FUSED, $height, $panels>(depth, rows_of(a, &starts[$row..], depth), 1, b);
                 store(sums, &mut c[$row * c_stride + $panel..], c_stride, add);
             }};
         }

@@ -8,29 +8,38 @@ pub(crate) const NR: usize = 16;
 /// rows.
 pub(crate) const MR: usize = 6;
 
-/// Returns the product of `M` rows and `P` panels of columns. `a(k)` is column `k` of the rows; `b[p][k]` is row `k` of
-/// a panel.
+/// Returns the product of `M` rows and `P` panels of columns. Element `k` of row `i` is `a[i][k * step]`; `b[p][k]` is row `k`
+/// of a panel.
 ///
 /// # Panics
-/// If a panel is shorter than `depth`.
+/// If a row or a panel has fewer than `depth` elements.
 #[inline(always)]
 pub(crate) fn microkernel<const FUSED: bool, const M: usize, const P: usize>(
     depth: usize,
-    a: impl Fn(usize) -> [f32; M],
-    mut b: [&[[f32; NR]]; P],
+    a: [&[f32]; M],
+    step: usize,
+    b: [&[[f32; NR]]; P],
 ) -> [[[f32; NR]; P]; M] {
-    // Shows the compiler that all indices of the loop are in range. Not in `map`, which is not always inlined.
-    for panel in &mut b {
-        *panel = &panel[..depth];
+    for row in a {
+        assert!(row.len().div_ceil(step) >= depth, "a row is too short");
+    }
+    for panel in b {
+        assert!(panel.len() >= depth, "a panel is too short");
     }
     let mut sums = [[[0.0; NR]; P]; M];
+    // If a bound were checked in this loop, the compiler would write the sums to memory in each iteration.
     for k in 0..depth {
-        let a = a(k);
+        let mut column = [0.0; M];
+        for i in 0..M {
+            // SAFETY: the row has at least `depth` elements at multiples of `step`, as asserted above.
+            column[i] = unsafe { *a[i].get_unchecked(k * step) };
+        }
         for p in 0..P {
-            let b = &b[p][k];
+            // SAFETY: the panel has at least `depth` rows, as asserted above.
+            let b = unsafe { b[p].get_unchecked(k) };
             for i in 0..M {
                 for j in 0..NR {
-                    sums[i][p][j] = fma::<FUSED>(a[i], b[j], sums[i][p][j]);
+                    sums[i][p][j] = fma::<FUSED>(column[i], b[j], sums[i][p][j]);
                 }
             }
         }

@@ -199,22 +199,6 @@ vectorized! {
         panels: &PackedB, from: usize, to: usize, depth: Range<usize>, columns: usize,
         a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize,
     ) {
-        /// Returns a function that returns column `k` of `M` rows of `a`.
-        #[inline(always)]
-        fn rows_of<const M: usize>(a: &[f32], stride: usize, start: usize, depth: usize) -> impl Fn(usize) -> [f32; M] + Copy {
-            // Loops, because neither `from_fn` nor `map` is always inlined, and the lengths must be known to the compiler.
-            let mut rows: [&[f32]; M] = [&[]; M];
-            for i in 0..M {
-                rows[i] = &a[start + i * stride..][..depth];
-            }
-            move |k| {
-                let mut column = [0.0; M];
-                for i in 0..M {
-                    column[i] = rows[i][k];
-                }
-                column
-            }
-        }
         for (start, pitch, data) in panels.blocks() {
             let of_block = within(&depth, start, pitch);
             if of_block.is_empty() {
@@ -225,7 +209,7 @@ vectorized! {
             macro_rules! remainder {
                 ($height:literal, $panels:literal) => {
                     add_strip::<FUSED, $height, $panels>(
-                        data, from, to, columns, pitch, depth, rows_of(a, a_stride, start, depth), c, c_stride,
+                        data, from, to, columns, pitch, depth, &a[start..], a_stride, c, c_stride,
                     )
                 };
             }
@@ -240,7 +224,7 @@ vectorized! {
                         macro_rules! strip {
                             ($height:literal) => {
                                 add_strip::<FUSED, $height, 1>(
-                                    data, panel, panel + 1, columns, pitch, depth, rows_of(a, a_stride, start, depth), c, c_stride,
+                                    data, panel, panel + 1, columns, pitch, depth, &a[start..], a_stride, c, c_stride,
                                 )
                             };
                         }
@@ -287,7 +271,11 @@ vectorized! {
                 let width = NR.min(panels.columns - panel * NR);
                 let b = &data[panel * depth..][..depth];
                 for (strip, a) in scratch.chunks_exact(depth).enumerate() {
-                    let sums = microkernel::<FUSED, MR, 1>(depth, |k| a[k], [b]);
+                    let mut columns: [&[f32]; MR] = [&[]; MR];
+                    for (i, column) in columns.iter_mut().enumerate() {
+                        *column = &a.as_flattened()[i..];
+                    }
+                    let sums = microkernel::<FUSED, MR, 1>(depth, columns, MR, [b]);
                     let c = &mut c[strip * MR * c_stride..];
                     add_tile(sums, c, c_stride, panel * NR, MR.min(rows - strip * MR), width);
                 }

@@ -47,7 +47,8 @@ fn prefetch_rows<const M: usize>(c: &[f32], stride: usize, column: usize) {
     }
 }
 
-/// Adds the products of `M` rows and the panels `from..to` of one block, `pitch` apart, `P` at a time.
+/// Adds the products of `M` rows and the panels `from..to` of one block, `pitch` apart, `P` at a time. The rows of `a` are
+/// `a_stride` apart.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
@@ -57,10 +58,16 @@ pub(super) fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
     columns: usize,
     pitch: usize,
     depth: usize,
-    a: impl Fn(usize) -> [f32; M] + Copy,
+    a: &[f32],
+    a_stride: usize,
     c: &mut [f32],
     c_stride: usize,
 ) {
+    // A loop, because neither `from_fn` nor `map` is always inlined.
+    let mut rows: [&[f32]; M] = [&[]; M];
+    for i in 0..M {
+        rows[i] = &a[i * a_stride..][..depth];
+    }
     let mut at = from;
     while at + P <= to {
         let mut b: [&[[f32; NR]]; P] = [&[]; P];
@@ -68,14 +75,14 @@ pub(super) fn add_strip<const FUSED: bool, const M: usize, const P: usize>(
             b[p] = &panels[(at + p) * pitch..][..depth];
         }
         prefetch_rows::<M>(c, c_stride, (at - from) * NR);
-        let sums = microkernel::<FUSED, M, P>(depth, a, b);
+        let sums = microkernel::<FUSED, M, P>(depth, rows, 1, b);
         let width = (P * NR).min(columns - at * NR);
         add_tile(sums, c, c_stride, (at - from) * NR, M, width);
         at += P;
     }
     while at < to {
         prefetch_rows::<M>(c, c_stride, (at - from) * NR);
-        let sums = microkernel::<FUSED, M, 1>(depth, a, [&panels[at * pitch..][..depth]]);
+        let sums = microkernel::<FUSED, M, 1>(depth, rows, 1, [&panels[at * pitch..][..depth]]);
         add_tile(sums, c, c_stride, (at - from) * NR, M, NR.min(columns - at * NR));
         at += 1;
     }
