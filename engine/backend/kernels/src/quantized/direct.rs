@@ -25,6 +25,10 @@ const TASK: usize = 1 << 16;
 
 /// Computes `c = a b^T + bias` for few rows of `a`.
 pub(super) fn product(a: Matrix<'_>, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if super::wide::product(a, b, bias, c) {
+        return;
+    }
     let mut rows = Vec::with_capacity(a.rows);
     for i in 0..a.rows {
         rows.push(Row::new(&a.data[i * a.stride..][..a.columns], b));

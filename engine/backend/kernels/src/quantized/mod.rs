@@ -14,6 +14,8 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 mod unpack;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 use crate::matmul::{Matrix, matmul_converted};
 pub use unpack::dequantize;
