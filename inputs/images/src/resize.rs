@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+#[cfg(target_arch = "x86_64")]
 use grove_kernels::CpuCapability;
 use image::RgbImage;
 
