@@ -4,6 +4,7 @@
 mod adam_step;
 mod attention;
 mod batch_norm;
+mod caches;
 mod conv2d;
 mod elementwise;
 mod half;
@@ -12,7 +13,7 @@ mod matmul;
 mod recurrent;
 mod rows;
 
-use burn::tensor::{DType, Int, Shape, Tensor, TensorMetadata, ops::FloatTensorOps};
+use burn::tensor::{DType, Shape};
 use burn_flex::{Flex, FlexTensor, Layout};
 use grove_kernels::{
     self as kernels,
@@ -22,7 +23,6 @@ use grove_kernels::{
 use super::{
     AnyTensor, Backend, DynamicUpdateSlice, Operation, Outcome, Values, Wanted,
     operation::{run_in_f32, run_vjp_in_f32},
-    part_of_axis,
     precision::is_half,
     sum_of_squares,
 };
@@ -104,7 +104,8 @@ impl Backend for Flex {
                 let bits = FlexTensor::new(burn::tensor::Bytes::from_elems(bits), layout, DType::U32);
                 Values::default().with(AnyTensor::Int(bits)).into()
             }
-            Operation::DynamicUpdateSlice(op) => dynamic_update_slice(*op, inputs),
+            Operation::UpdateCache(op) => caches::update_cache(op, inputs),
+            Operation::DynamicUpdateSlice(op) => caches::dynamic_update_slice(*op, inputs),
             Operation::Attention(op) if inputs.is_half() => {
                 run_in_f32(&op.for_f32(inputs.dtype(0)).into(), inputs, needs)
             }
@@ -175,17 +176,6 @@ impl Backend for Flex {
             _ => operation.compose_vjp(residuals, grads, wanted),
         }
     }
-}
-
-/// Writes in place if nothing else holds the array. The position is in host memory.
-fn dynamic_update_slice(op: DynamicUpdateSlice, mut inputs: Values<Flex>) -> Outcome<Flex> {
-    let (whole, part, position) = (inputs.take_float(0), inputs.take_float(1), inputs.take_int(2));
-    let (shape, t) = (whole.shape(), part.shape()[op.axis]);
-    let position =
-        Tensor::<Flex, 1, Int>::from_primitive(position).into_data().iter::<i64>().next().unwrap_or_default();
-    let from = position.clamp(0, (shape[op.axis] - t) as i64) as usize;
-    let slices = part_of_axis(shape.num_dims(), op.axis, from..from + t);
-    Outcome::new([Flex::float_slice_assign(whole, &slices, part)])
 }
 
 /// Returns an f32 tensor of a shape.
