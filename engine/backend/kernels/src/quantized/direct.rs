@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Number of weights per task: some microseconds.
-const TASK: usize = 1 << 16;
+pub(super) const TASK: usize = 1 << 16;
 
 /// Computes `c = a b^T + bias` for few rows of `a`.
 pub(super) fn product(a: Matrix<'_>, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {

@@ -10,13 +10,20 @@ pub(super) struct Q5K;
 /// 128 bytes of lower halves, 64 of fifth and sixth bits, 16 signed scales of 16 weights each, d: `d scale (code - 32)`.
 pub(super) struct Q6K;
 
-/// Records the scales and minima of 8 groups of 32 weights, six bits each. The upper bits of the last four are in the bytes
-/// of the first four.
+/// Returns the scales and the minima of 8 groups of 32 weights, a byte each, given the three words that have six bits of each. The
+/// upper bits of the last four are in the bytes of the first four.
+#[inline(always)]
+pub(super) fn six_bits([a, b, c]: [u32; 3]) -> [[u32; 2]; 2] {
+    [
+        [a & 0x3f3f_3f3f, (c & 0x0f0f_0f0f) | ((a >> 2) & 0x3030_3030)],
+        [b & 0x3f3f_3f3f, ((c >> 4) & 0x0f0f_0f0f) | ((b >> 2) & 0x3030_3030)],
+    ]
+}
+
+/// Records the scales and minima of 8 groups of 32 weights.
 #[inline(always)]
 fn note(unit: &[u8], i: usize, factors: &mut Factors) {
-    let [a, b, c] = [word(unit, 4), word(unit, 8), word(unit, 12)];
-    let scale = [a & 0x3f3f_3f3f, (c & 0x0f0f_0f0f) | ((a >> 2) & 0x3030_3030)];
-    let minimum = [b & 0x3f3f_3f3f, ((c >> 4) & 0x0f0f_0f0f) | ((b >> 2) & 0x3030_3030)];
+    let [scale, minimum] = six_bits([word(unit, 4), word(unit, 8), word(unit, 12)]);
     let (mut scales, mut minima) = ([0.0; LANES], [0.0; LANES]);
     for j in 0..LANES {
         let shift = 8 * (j % 4);

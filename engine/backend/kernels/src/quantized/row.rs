@@ -7,6 +7,9 @@ use super::{
 };
 use crate::dispatch::vectorized;
 
+/// Factors that compensate for the position of each byte in its lane.
+pub(super) const FACTORS: [f32; 4] = [1.0, 1.0 / 256.0, 1.0 / 65_536.0, 1.0 / 16_777_216.0];
+
 /// A left-hand row.
 pub(super) struct Row<'a> {
     pub numbers: &'a [f32],
@@ -68,8 +71,6 @@ fn lay_out_for<F: Format>(row: &mut Row<'_>) {
 /// Lays out a part and returns the sum of its values.
 #[inline(always)]
 fn lay_out_part<F: Format>(x: &[f32; 16], laid: &mut Strip, at: Place) -> f32 {
-    /// Factors that compensate for the position of each byte in its lane.
-    const FACTORS: [f32; 4] = [1.0, 1.0 / 256.0, 1.0 / 65_536.0, 1.0 / 16_777_216.0];
     let mut totals = [0.0; 4];
     for i in 0..4 {
         for k in 0..4 {

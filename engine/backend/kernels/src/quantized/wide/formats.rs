@@ -12,6 +12,7 @@ use std::arch::x86_64::{
 };
 
 use super::{STEP, Wide};
+use crate::quantized::large::six_bits;
 
 /// Q4_0, Q4_1, Q5_0 and Q5_1: blocks of 32 weights, with a fifth bit or none, with offsets or none. The lower halves of the code
 /// bytes are the first 16 weights, the upper halves the others.
@@ -148,10 +149,7 @@ impl<const FIVE: bool> Wide for Large<FIVE> {
     unsafe fn scales([block, ..]: [*const u8; 4]) -> ([[__m512; 2]; 2], __m256) {
         // SAFETY: a block begins with 16 bytes of scales.
         let [numbers, a, b, c] = [0, 4, 8, 12].map(|at| unsafe { block.add(at).cast::<u32>().read_unaligned() });
-        // Six bits each. The upper bits of the last four are in the bytes of the first four.
-        let scales = [a & 0x3f3f_3f3f, (c & 0x0f0f_0f0f) | ((a >> 2) & 0x3030_3030)];
-        let minima = [b & 0x3f3f_3f3f, ((c >> 4) & 0x0f0f_0f0f) | ((b >> 2) & 0x3030_3030)];
-        let [scales, minima] = [scales, minima].map(|[low, high]| {
+        let [scales, minima] = six_bits([a, b, c]).map(|[low, high]| {
             let bytes = _mm_cvtsi64_si128((u64::from(low) | u64::from(high) << 32) as i64);
             _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes))
         });

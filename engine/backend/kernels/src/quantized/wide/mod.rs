@@ -15,7 +15,7 @@ use std::{
     mem::transmute,
 };
 
-use super::{Quantization, QuantizedMatrix};
+use super::{Quantization, QuantizedMatrix, direct::TASK, row::FACTORS};
 use crate::{
     dispatch::CpuCapability,
     math::sum,
@@ -23,8 +23,6 @@ use crate::{
 };
 use formats::{Eight, Large, Pairs, Six};
 
-/// Number of weights per task: some microseconds.
-const TASK: usize = 1 << 16;
 /// A block of zeros.
 static ZEROS: [u8; 64] = [0; 64];
 /// Number of lanes of a register.
@@ -137,8 +135,6 @@ fn product_for<W: Wide>(a: Matrix<'_>, b: QuantizedMatrix<'_>, bias: Option<&[f3
 /// The CPU must have AVX-512.
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
 unsafe fn lay_out<W: Wide>(row: &[f32]) -> WideRow {
-    /// Factors that compensate for the position of each byte in its lane.
-    const FACTORS: [f32; 4] = [1.0, 1.0 / 256.0, 1.0 / 65_536.0, 1.0 / 16_777_216.0];
     let units = row.len().div_ceil(W::STEPS * STEP);
     let mut laid = WideRow {
         x: Vec::with_capacity(units * W::STEPS * 8),
