@@ -9,6 +9,7 @@
 #   GROVE     grove's example `llama`, built; empty leaves grove out      (built here)
 #   CANDLE    the program of benches/candle_llama; empty leaves it out    (built here)
 #   BACKENDS  grove's backends to run                                     (flex)
+#   CACHES    types of grove's cached keys and values; llama.cpp's is f16 (f32 f16)
 #   ROUNDS    runs of each, in turn                                       (3)
 #   PROMPTS   lengths of prompts, in tokens, cut from TEXT                (64 512)
 #   TOKENS    new tokens after each                                       (128)
@@ -17,7 +18,7 @@
 set -euo pipefail
 
 if [[ $# -ne 1 || ! -f $1 ]]; then
-    sed -n '2,16s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,17s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
 model=$(realpath "$1")
@@ -28,6 +29,7 @@ done
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 backends=${BACKENDS:-flex}
+caches=${CACHES:-f32 f16}
 rounds=${ROUNDS:-3}
 prompts=${PROMPTS:-64 512}
 tokens=${TOKENS:-128}
@@ -81,8 +83,11 @@ for round in $(seq "$rounds"); do
         fi
         if [[ -n $GROVE ]]; then
             for backend in $backends; do
-                measure "grove, $backend" "$length" "$GROVE" --model "$model" --backend "$backend" \
-                    --prompt-ids "$prompt" --max-new-tokens "$tokens" --temperature 0 --ignore-eos --json
+                for cache in $caches; do
+                    measure "grove, $backend, cache $cache" "$length" "$GROVE" --model "$model" --backend "$backend" \
+                        --cache-dtype "$cache" --prompt-ids "$prompt" --max-new-tokens "$tokens" --temperature 0 \
+                        --ignore-eos --json
+                done
             done
         fi
     done

@@ -2,7 +2,7 @@
 
 use grove::{
     backend::Quantization,
-    tensor::DType,
+    tensor::{DType, FloatDType},
     tree::{AnyArray, count_bytes, count_params, format_bytes, leaves, summary},
 };
 use indicatif::HumanCount;
@@ -67,13 +67,17 @@ pub struct TextMemory {
 
 impl ModelSummary {
     /// Summarises a decoder without weights. The sequence fills the model's context, or has `tokens` tokens if
-    /// the context is unlimited.
+    /// the context is unlimited. `cache_dtype` is that of the cache, by default the model's.
     ///
     /// # Errors
     /// As [`Pretrained::skeleton`].
-    pub fn new<B: Backend, M: CausalLm<B> + Pretrained<B>>(skeleton: &M, tokens: usize) -> Result<Self, ModelError> {
+    pub fn new<B: Backend, M: CausalLm<B> + Pretrained<B>>(
+        skeleton: &M,
+        tokens: usize,
+        cache_dtype: Option<FloatDType>,
+    ) -> Result<Self, ModelError> {
         let tokens = skeleton.context().unwrap_or(tokens);
-        let bytes = skeleton.cache_bytes(tokens).unwrap_or(0);
+        let bytes = skeleton.cache_bytes(tokens, cache_dtype).unwrap_or(0);
         Ok(Self { memory_of_text: Some(TextMemory { tokens, bytes }), ..Self::of(skeleton)? })
     }
 

@@ -77,7 +77,7 @@ impl<B: Backend> WithDecoder for Summarise<'_, B> {
 
     /// Summarises a decoder, with the memory of its cache.
     fn run<F: DecoderFamily>(self) -> Self::Output {
-        Ok(ModelSummary::new(&self.options.skeleton::<B, F::Model<B>>(self.path)?, self.options.tokens)?)
+        Ok(ModelSummary::new(&self.options.skeleton::<B, F::Model<B>>(self.path)?, self.options.tokens, None)?)
     }
 }
 

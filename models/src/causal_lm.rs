@@ -1,6 +1,6 @@
 //! Causal language models.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{FloatDType, Int, Tensor};
 use grove_backend::Backend;
 use grove_compile::{Traceable, Traced};
 use grove_layers::{CacheRows, KvCache, loss::cross_entropy};
@@ -63,8 +63,9 @@ pub trait CausalLm<B: Backend>: Tree<B> {
     /// Returns the vocabulary size.
     fn vocab_size(&self) -> usize;
 
-    /// Returns the bytes of the cache of a sequence with this many positions; `None` if unknown.
-    fn cache_bytes(&self, _positions: usize) -> Option<usize> {
+    /// Returns the bytes of the cache of a sequence with this many positions, in this dtype or else in the model's; `None` if
+    /// unknown.
+    fn cache_bytes(&self, _positions: usize, _dtype: Option<FloatDType>) -> Option<usize> {
         None
     }
 
@@ -258,6 +259,13 @@ pub trait DecodeCache<B: Backend>: Tree<B> {
         self
     }
 
+    /// Sets the dtype of an empty cache's keys and values; see [`KvCache::with_dtype`]. A cache without keys and values is
+    /// returned unchanged.
+    #[must_use]
+    fn with_dtype(self, _dtype: Option<FloatDType>) -> Self {
+        self
+    }
+
     /// Grows a cache of fixed size to the given capacity and keeps its contents. Other caches are returned unchanged.
     fn with_capacity(self, _capacity: usize) -> Self {
         self
@@ -289,6 +297,10 @@ impl<B: Backend> DecodeCache<B> for Vec<KvCache<B>> {
 
     fn fixed(self, capacity: usize, device: &B::Device) -> Self {
         self.into_iter().map(|cache| KvCache::fixed(cache.window(), capacity, device)).collect()
+    }
+
+    fn with_dtype(self, dtype: Option<FloatDType>) -> Self {
+        self.into_iter().map(|cache| cache.with_dtype(dtype)).collect()
     }
 
     fn with_capacity(self, capacity: usize) -> Self {

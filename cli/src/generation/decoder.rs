@@ -128,7 +128,7 @@ fn print_summary_of<B: Backend, F: DecoderFamily>(options: &DecoderArgs) -> Resu
             }
         }
     };
-    let summary = ModelSummary::new(&skeleton, generation.new_positions())?;
+    let summary = ModelSummary::new(&skeleton, generation.new_positions(), generation.cache_dtype())?;
     report(generation.json, &json!(summary), &summary.to_string())
 }
 
@@ -155,7 +155,7 @@ impl DecoderArgs {
                 let settings = self.generation.settings(files)?;
                 let most = settings.max_length.unwrap_or(usize::MAX).min(skeleton.context().unwrap_or(usize::MAX));
                 let positions = prompt.saturating_add(settings.max_new_tokens).min(most);
-                skeleton.cache_bytes(positions).map(|bytes| bytes.saturating_mul(rows))
+                skeleton.cache_bytes(positions, settings.cache_dtype).map(|bytes| bytes.saturating_mul(rows))
             }
         };
         memory::fits(&self.device, &skeleton, cache.unwrap_or(0), less)

@@ -1,5 +1,8 @@
 //! Options of text generation.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use grove::tensor::FloatDType;
+
 use crate::{
     prelude::*,
     training::{Given, need},
@@ -74,6 +77,11 @@ pub struct GenerationArgs {
     #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "score", help_heading = "Generation")]
     pub repeat: usize,
 
+    /// Type of the cached keys and values; a 16-bit type halves the memory of an f32 cache, and rounds them [default: that in
+    /// which the model computes]
+    #[arg(long, value_name = "TYPE", value_parser = cache_type(), conflicts_with = "score", help_heading = "Generation")]
+    pub cache_dtype: Option<Dtype>,
+
     /// Compile the decoding step, once for each cache size
     #[arg(long, conflicts_with_all = ["score", "draft"], help_heading = "Generation")]
     pub jit: bool,
@@ -133,6 +141,11 @@ impl GenerationArgs {
         tokens.saturating_mul(self.samples)
     }
 
+    /// Returns the dtype of the cache; `None` for the model's.
+    pub fn cache_dtype(&self) -> Option<FloatDType> {
+        self.cache_dtype.map(FloatDType::from)
+    }
+
     /// Returns the settings of the generation. Settings missing from the options come from the model's files.
     pub fn settings(&self, files: &ModelFiles) -> Result<GenerateOptions, Exit> {
         let published = GenerateOptions::published_in(files, DEFAULT_SAMPLING)?;
@@ -142,6 +155,7 @@ impl GenerationArgs {
             stop_strings: [&*self.stop, &*published.stop_strings].concat(),
             sampling: self.sampling(published.sampling.clone()),
             ignore_eos: self.ignore_eos,
+            cache_dtype: self.cache_dtype(),
             key: Key::new(self.seed),
             ..published
         })
@@ -158,6 +172,11 @@ impl GenerationArgs {
             repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
         }
     }
+}
+
+/// Returns the parser of the cache's type, which has the names of `--dtype` without `auto`.
+fn cache_type() -> impl TypedValueParser<Value = Dtype> {
+    PossibleValuesParser::new(["f32", "f16", "bf16"]).try_map(|name| Dtype::from_str(&name, true))
 }
 
 /// Parses the number of draft tokens, so that an invalid one is rejected before any model is loaded.

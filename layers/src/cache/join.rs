@@ -26,6 +26,7 @@ impl<B: Backend> KvCache<B> {
     /// size if one of the parts is; its capacity is then that of the largest part, if it has `len` positions.
     pub fn join(parts: Vec<CacheRows<Self>>, len: usize, room: usize) -> Self {
         let window = parts.iter().find_map(|part| part.cache.window);
+        let dtype = parts.iter().find_map(|part| part.cache.dtype);
         let position = parts.iter().find_map(|part| part.cache.position.clone());
         let largest = parts.iter().map(|part| part.cache.room).max().unwrap_or(0);
         let (first, capacity) = match (&position, window) {
@@ -44,10 +45,10 @@ impl<B: Backend> KvCache<B> {
         let buffers = join_buffers(keys, len - first, capacity).zip(join_buffers(values, len - first, capacity));
         match position {
             Some(position) => {
-                let cache = Self { buffers, room: capacity, window, position: Some(position), ..Self::new() };
+                let cache = Self { buffers, room: capacity, window, position: Some(position), dtype, ..Self::new() };
                 cache.truncate(len).unwrap_or_else(|| unreachable!("a cache of fixed size has any length"))
             }
-            None => Self { buffers, first, len, room, window, position },
+            None => Self { buffers, first, len, room, window, position, dtype },
         }
     }
 }

@@ -1,6 +1,6 @@
 mod join;
 
-use burn::tensor::{Int, IntDType, Tensor};
+use burn::tensor::{FloatDType, Int, IntDType, Tensor};
 use grove_backend::{Backend, ops};
 use grove_tree::{Array, Tree};
 use std::ops::Range;
@@ -27,6 +27,9 @@ pub struct KvCache<B: Backend> {
     window: Option<usize>,
     /// Number of positions seen, `[1]`, in a cache of fixed size. `room` is then the capacity, and `len` stays 0.
     position: Option<Array<B, 1, Int>>,
+    /// Dtype of the buffers; `None` for that of the keys.
+    #[tree(static)]
+    dtype: Option<FloatDType>,
 }
 
 /// Initial capacity, in positions, if the number of positions is unknown.
@@ -41,7 +44,7 @@ pub const MAX_ROLLBACK: usize = 16;
 impl<B: Backend> KvCache<B> {
     /// Creates an empty cache for a layer that attends to all positions.
     pub fn new() -> Self {
-        Self { buffers: None, first: 0, len: 0, room: 0, window: None, position: None }
+        Self { buffers: None, first: 0, len: 0, room: 0, window: None, position: None, dtype: None }
     }
 
     /// Creates an empty cache that allocates memory for `room` positions at once.
@@ -81,6 +84,13 @@ impl<B: Backend> KvCache<B> {
         let position = self.position.as_ref()?.val();
         let offsets = Tensor::<B, 1, Int>::arange(0..t as i64, &position.device());
         Some(offsets.cast(IntDType::from(position.dtype())) + position.expand([t]))
+    }
+
+    /// Sets the dtype in which an empty cache stores keys and values; `None`, the default, for their own. A 16-bit dtype halves
+    /// the memory of f32 keys and values, which are rounded.
+    #[must_use]
+    pub fn with_dtype(self, dtype: Option<FloatDType>) -> Self {
+        Self { dtype, ..self }
     }
 
     /// Enlarges a cache of [fixed](Self::fixed) size to `capacity` and keeps its contents. Returns other caches, and caches
@@ -152,9 +162,14 @@ impl<B: Backend> KvCache<B> {
     ///
     /// # Shapes
     /// - keys, values `[b, n_kv_head, t, head_dim]`
-    /// - returned keys and values `[b, n_kv_head, s, head_dim]`, where s is the length of [`visible_range`](Self::visible_range)
+    /// - returned keys and values `[b, n_kv_head, s, head_dim]`, where s is the length of [`visible_range`](Self::visible_range),
+    ///   in the cache's [dtype](Self::with_dtype)
     #[track_caller]
     pub fn append(self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>, Self) {
+        let [keys, values] = [keys, values].map(|x| match self.dtype {
+            Some(dtype) => ops::to_dtype(x, dtype.into()),
+            None => x,
+        });
         if self.position.is_some() {
             return self.append_fixed(keys, values);
         }
@@ -215,7 +230,7 @@ impl<B: Backend> KvCache<B> {
     /// [`append`](Self::append) to a cache of fixed size.
     #[track_caller]
     fn append_fixed(self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>, Self) {
-        let Self { buffers, room, window, position, .. } = self;
+        let Self { buffers, room, window, position, dtype, .. } = self;
         let [b, n_head, t, head_dim] = keys.dims();
         assert!(t <= room, "{t} positions exceed the cache's capacity of {room}");
         let position = position.and_then(Array::into_val).unwrap_or_else(|| unreachable!("the caller looked"));
@@ -227,7 +242,7 @@ impl<B: Backend> KvCache<B> {
         let (keys, values) = (write(old_keys.flatten(), keys), write(old_values.flatten(), values));
         let buffers = Some((Array::new(keys.clone()), Array::new(values.clone())));
         let position = Some(Array::new(position + t as i64));
-        (keys, values, Self { buffers, room, window, position, ..Self::new() })
+        (keys, values, Self { buffers, room, window, position, dtype, ..Self::new() })
     }
 
     /// Appends positions in place, like [`append`](Self::append). Returns the keys and values that the new positions attend
@@ -272,6 +287,7 @@ fn grow<B: Backend>(buffer: Option<Tensor<B, 4>>, like: &Tensor<B, 4>, capacity:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::tensor::{DType, bf16};
     use burn_flex::Flex;
 
     /// Keys whose values are their positions.
@@ -293,6 +309,24 @@ mod tests {
                 cache = next;
             }
             assert_eq!(cache.len(), 135);
+        }
+    }
+
+    #[test]
+    fn stores_another_dtype() {
+        for window in [None, Some(7)] {
+            let fixed = KvCache::fixed(window, 32, &Default::default());
+            for cache in [KvCache::for_window(window, 0), fixed] {
+                let mut cache = cache.with_dtype(Some(FloatDType::BF16));
+                for at in [0..20, 20..21, 21..22] {
+                    let new = positions(at.clone()).add_scalar(256.0);
+                    let [keys, values] = cache.update(new.clone(), new.neg());
+                    assert_eq!([keys.dtype(), values.dtype()], [DType::BF16; 2]);
+                    let last = keys.dims()[2].min(at.end) - 1;
+                    let key = keys.narrow(2, last, 1).into_data().convert::<f32>().iter::<f32>().next();
+                    assert_eq!(key, Some(bf16::from_f32(255.0 + at.end as f32).to_f32()), "{window:?} {at:?}");
+                }
+            }
         }
     }
 

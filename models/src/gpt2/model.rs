@@ -1,7 +1,7 @@
 //! The GPT-2 model. Paper: "Language Models are Unsupervised Multitask Learners" (Radford et al., 2019). Reference:
 //! transformers' `models/gpt2/modeling_gpt2.py`.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{DType, FloatDType, Int, Tensor};
 use grove_backend::Backend;
 use grove_layers::{
     Activation, DecoderPass, Dropout, Embedding, KvCache, LayerNorm, LayerPass, Linear, feed_forward, join_heads,
@@ -72,9 +72,10 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
         vec![KvCache::with_room(room); self.h.len()]
     }
 
-    fn cache_bytes(&self, positions: usize) -> Option<usize> {
+    fn cache_bytes(&self, positions: usize, dtype: Option<FloatDType>) -> Option<usize> {
+        let dtype = dtype.map_or(self.ln_f.weight.dtype(), DType::from);
         let windows = self.h.iter().map(|_| None);
-        Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.n_embd, self.ln_f.weight.dtype().size()))
+        Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.n_embd, dtype.size()))
     }
 
     fn with_dropout(mut self, rate: f64) -> Self {

@@ -1,7 +1,7 @@
 //! The GPT-Neo model. Paper: Black et al., "GPT-Neo: Large Scale Autoregressive Language Modeling with Mesh-Tensorflow"
 //! (2021). Reference: transformers' `models/gpt_neo/modeling_gpt_neo.py`.
 
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, FloatDType, Int, Tensor};
 use grove_backend::{Backend, at_least_f32, to_dtype};
 use grove_layers::{DecoderPass, Dropout, Embedding, KvCache, LayerNorm, LayerPass, Linear, join_heads, to_heads};
 use grove_tree::{Init, Key, Tree};
@@ -76,9 +76,10 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
         self.h.iter().map(|block| KvCache::for_window(block.attn.window, room)).collect()
     }
 
-    fn cache_bytes(&self, positions: usize) -> Option<usize> {
+    fn cache_bytes(&self, positions: usize, dtype: Option<FloatDType>) -> Option<usize> {
+        let dtype = dtype.map_or(self.ln_f.weight.dtype(), DType::from);
         let windows = self.h.iter().map(|block| block.attn.window);
-        Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.hidden_size, self.ln_f.weight.dtype().size()))
+        Some(KvCache::<B>::bytes(windows, positions, 2 * self.config.hidden_size, dtype.size()))
     }
 
     fn with_dropout(mut self, rate: f64) -> Self {

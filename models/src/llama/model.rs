@@ -1,7 +1,7 @@
 //! The LLaMA model. Papers: "LLaMA: Open and Efficient Foundation Language Models" (Touvron et al., 2023) and its
 //! successors. Reference: transformers' `models/llama/modeling_llama.py`.
 
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, FloatDType, Int, Tensor};
 use grove_backend::{Backend, ops, to_dtype};
 use grove_layers::{
     Activation, DecoderPass, Dropout, Embedding, KvCache, LayerPass, Linear, MaybeQuantized, QuantEmbedding,
@@ -76,10 +76,11 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
         self.layers.iter().map(|layer| KvCache::for_window(layer.self_attn.window, room)).collect()
     }
 
-    fn cache_bytes(&self, positions: usize) -> Option<usize> {
+    fn cache_bytes(&self, positions: usize, dtype: Option<FloatDType>) -> Option<usize> {
+        let dtype = dtype.map_or(self.norm.weight.dtype(), DType::from);
         let windows = self.layers.iter().map(|layer| layer.self_attn.window);
         let values = 2 * self.config.n_kv_head() * self.config.head_dim();
-        Some(KvCache::<B>::bytes(windows, positions, values, self.norm.weight.dtype().size()))
+        Some(KvCache::<B>::bytes(windows, positions, values, dtype.size()))
     }
 
     fn with_dropout(mut self, rate: f64) -> Self {

@@ -2,7 +2,7 @@
 //! <https://github.com/pytorch/examples/tree/main/word_language_model>. Weights are tied as in "Using the Output
 //! Embedding to Improve Language Models" (Press and Wolf, 2017).
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{FloatDType, Int, Tensor};
 use grove_backend::{Backend, matmul};
 use grove_layers::{Embedding, dropout, loss, named_key};
 use grove_tree::{Array, Init, Key, Tree};
@@ -130,7 +130,7 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
     }
 
     /// Returns the size of the state, which does not depend on the number of positions.
-    fn cache_bytes(&self, _positions: usize) -> Option<usize> {
+    fn cache_bytes(&self, _positions: usize, _dtype: Option<FloatDType>) -> Option<usize> {
         let states = if self.config.cell == RnnKind::Lstm { 2 } else { 1 };
         Some(states * self.config.num_layers * self.config.hidden_size * self.encoder.weight.dtype().size())
     }

@@ -55,7 +55,7 @@ impl<'a, B: Backend, M: CausalLm<B>> Batch<'a, B, M> {
         let padded = |(text, &pad): (&&[u32], &usize)| [&vec![0; pad], *text].concat();
         let input: Vec<Vec<u32>> = texts.iter().zip(&padding).map(padded).collect();
         let steps = all.left(&rows);
-        let cache = decoder.new_cache(longest, steps);
+        let cache = decoder.new_cache(longest, steps).with_dtype(options.cache_dtype);
         let (logits, cache) = decode_prompts(decoder, &input, &padding, cache, steps);
         Self::new((decoder, options), rows, padding, (cache, longest), all).sample(logits, all)
     }

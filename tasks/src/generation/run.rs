@@ -136,7 +136,7 @@ pub(super) fn rows_of<'a, B: Backend, M: CausalLm<B>>(
     on_token: &'a mut dyn FnMut(usize, u32) -> bool,
     on_end: &'a mut dyn FnMut(usize, &Generated),
 ) -> Result<Rows<'a>> {
-    options.validate()?;
+    options.validate::<B>(&model.device())?;
     for prompt in prompts {
         check_prompt(model, prompt)?;
     }

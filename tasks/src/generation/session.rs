@@ -1,4 +1,4 @@
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
 use grove_backend::Backend;
 use grove_models::{CausalLm, DecodeCache, Result};
 
@@ -14,13 +14,22 @@ use super::{
 /// prefix, costs only the new tokens.
 pub struct DecodeSession<B: Backend, M: CausalLm<B>> {
     cache: M::Cache,
+    cache_dtype: Option<FloatDType>,
     ids: Vec<u32>,
 }
 
 impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
     /// Creates an empty session. Allocates memory for `room` positions in advance (0: unknown).
     pub fn new(model: &M, room: usize) -> Self {
-        Self { cache: new_cache(model, room, room), ids: vec![] }
+        Self { cache: new_cache(model, room, room), cache_dtype: None, ids: vec![] }
+    }
+
+    /// Sets the dtype of the cache of an empty session; see [`GenerateOptions::cache_dtype`].
+    pub(super) fn with_cache_dtype(self, dtype: Option<FloatDType>) -> Self {
+        match self.ids.is_empty() {
+            true => Self { cache: self.cache.with_dtype(dtype), cache_dtype: dtype, ..self },
+            false => self,
+        }
     }
 
     /// Returns the tokens that have been processed.
@@ -43,7 +52,9 @@ impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
         assert!(n > 0 && n <= ids.len(), "logits after {n} of {} tokens", ids.len());
         let alike = self.ids.iter().zip(ids).take_while(|(a, b)| a == b).count().min(ids.len() - n);
         let cache = if alike < self.ids.len() { self.cache.truncate(alike) } else { Some(self.cache) };
-        let (cache, alike) = cache.map_or_else(|| (new_cache(model, ids.len(), ids.len()), 0), |cache| (cache, alike));
+        let dtype = self.cache_dtype;
+        let empty = || new_cache(model, ids.len(), ids.len()).with_dtype(dtype);
+        let (cache, alike) = cache.map_or_else(|| (empty(), 0), |cache| (cache, alike));
         let device = model.device();
         let mut new = &ids[alike..];
         let mut cache = cache;
@@ -58,12 +69,12 @@ impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
             new = last;
         }
         let (logits, cache) = model.decode_last(int_tensor(&[new.to_vec()], &device), n, cache);
-        (logits.reshape([n, model.vocab_size()]), Self { cache, ids: ids.to_vec() })
+        (logits.reshape([n, model.vocab_size()]), Self { cache, cache_dtype: dtype, ids: ids.to_vec() })
     }
 }
 
 /// Continues one prompt as [`generate`](super::generate) does. Tokens in the session are not processed again, so that
-/// the next turn of a conversation costs only its new tokens.
+/// the next turn of a conversation costs only its new tokens. A session with tokens keeps the dtype of its cache.
 ///
 /// # Errors
 /// As [`generate`](super::generate).
@@ -82,6 +93,8 @@ pub fn generate_with_cache<B: Backend, M: CausalLm<B>>(
     }
     let eager = Eager(model);
     let again = Again::new(&eager);
+    let session = session.with_cache_dtype(options.cache_dtype);
+    let cache_dtype = session.cache_dtype;
     let mut batch = match options.reads_again(model) {
         true => Batch::read(&again, options, vec![0], &mut rows)?,
         false => {
@@ -94,5 +107,5 @@ pub fn generate_with_cache<B: Backend, M: CausalLm<B>>(
     }
     let (cache, seen) = batch.into_cache();
     let row = &rows.rows[0];
-    Ok((row.generated(), DecodeSession { cache, ids: row.ids[..seen].to_vec() }))
+    Ok((row.generated(), DecodeSession { cache, cache_dtype, ids: row.ids[..seen].to_vec() }))
 }

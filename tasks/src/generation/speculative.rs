@@ -61,7 +61,8 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
     let ends = ends_of(model, options);
     let (steps, reason) = limit_of(model, prompt.len(), options);
     let room = prompt.len() + steps + lookahead;
-    let (mut session, mut draft_session) = (DecodeSession::new(model, room), DecodeSession::new(draft, room));
+    let mut session = DecodeSession::new(model, room).with_cache_dtype(options.cache_dtype);
+    let mut draft_session = DecodeSession::new(draft, room).with_cache_dtype(options.cache_dtype);
     let mut ids = prompt.to_vec();
     let mut drafted = Drafted::default();
     let key_of = |ids: &[u32]| options.key_of(ids.len() - prompt.len(), 0);

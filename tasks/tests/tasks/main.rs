@@ -9,6 +9,7 @@ mod common;
 mod reference;
 
 mod batches;
+mod cache_dtype;
 mod chat;
 mod device_sampling;
 mod encoders;

@@ -38,7 +38,7 @@ mod softmax;
 pub mod threefry;
 
 pub use adam::{AdamStep, Gradients, sum_of_squares};
-pub use attention::{Attention, Heads, Hidden};
+pub use attention::{Attention, Heads, Hidden, KeyHeads};
 pub use batch_norm::BatchNorm;
 pub use conv::{
     Conv2d, Epilogue, conv2d, conv2d_backward_input, conv2d_backward_input_bf16, conv2d_backward_weight,

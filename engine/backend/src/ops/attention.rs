@@ -9,14 +9,15 @@ use super::{
     Backend, BatchAxis, Dropout, Outcome, Residuals, Rules, Shapes, Values, Wanted, dropout, float,
     key_ranges::{KeyRanges, check, either},
     masked_softmax, masked_softmax_vjp, matmul,
-    precision::is_half,
+    precision::{cast, is_half},
     primitive,
 };
 
 /// Scaled dot-product attention, `softmax(q k^T * scale + bias) v` (Vaswani et al., 2017);
 /// [`attention`](super::attention()) runs it.
 ///
-/// A fully masked query returns zeros, and its gradients are zero.
+/// A fully masked query returns zeros, and its gradients are zero. Keys and values may have another dtype than the queries,
+/// such as those of a 16-bit cache. On flex, they are converted where they are used; elsewhere, they are cast first.
 ///
 /// # Shapes
 /// - inputs: queries `[b, n_head, t, head_dim]`; keys and values `[b, n_kv_head, s, head_dim]`, each head of which serves
@@ -71,6 +72,14 @@ impl Rules for Attention {
     }
 
     fn compose<B: Backend>(&self, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+        let dtype = inputs.dtype(0);
+        if [1, 2].into_iter().any(|i| inputs.dtype(i) != dtype) {
+            for i in [1, 2] {
+                let x = cast::<B>(inputs.take_float(i), dtype);
+                inputs.put_float(i, x);
+            }
+            return B::run(&(*self).into(), inputs, needs);
+        }
         let ranges = KeyRanges::take(self.causal, self.window, &mut inputs, 3);
         let added = Added::take(&mut inputs);
         let keep = needs.contains(&true);
@@ -79,7 +88,8 @@ impl Rules for Attention {
     }
 
     fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
-        let [q, k, v] = [0, 1, 2].map(|i| residuals.take_tensor::<4>(i));
+        let dtype = residuals.dtype(0);
+        let [q, k, v] = [0, 1, 2].map(|i| float::<B, 4>(cast::<B>(residuals.take_float(i), dtype)));
         let weights = residuals.take_optional_float(7).unwrap_or_else(|| {
             let ranges = KeyRanges::take(self.causal, self.window, &mut residuals, 3);
             let added = Added::take(&mut residuals);

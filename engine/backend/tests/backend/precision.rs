@@ -407,6 +407,40 @@ fn gradients_have_their_leafs_type<B: Backend>(device: B::Device) {
     }
 }
 
+/// Queries in f32 with keys and values of 16 bits, as from a cache, give the results of the same numbers in f32.
+fn attention_with_16_bit_keys<B: Backend>(device: B::Device) {
+    for (dtype, ulp) in types::<B>(&device) {
+        for [b, n_head, n_kv_head, t, s, d] in [[2, 6, 2, 1, 70, 16], [1, 4, 4, 1, 9, 5], [2, 4, 2, 3, 11, 8]] {
+            let (q, _) = numbers::<B, 4>([b, n_head, t, d], 1, [2.0, 0.0], DType::F32, &device);
+            let (k, _) = numbers::<B, 4>([b, n_kv_head, s, d], 2, [2.0, 0.0], dtype, &device);
+            let (v, _) = numbers::<B, 4>([b, n_kv_head, s, d], 3, [1.0, 0.0], dtype, &device);
+            let (dy, _) = numbers::<B, 4>([b, n_head, t, d], 4, [1.0, 0.0], DType::F32, &device);
+            let attend = |[q, k, v]: [Tensor<Autodiff<B>, 4>; 3]| {
+                ops::attention(q, k, v, AttentionOptions::new(0.3, KeyRanges::new(true)))
+            };
+            let gradients = |x: [Tensor<Autodiff<B>, 4>; 3]| {
+                let y = attend(x.clone());
+                assert_eq!(y.dtype(), DType::F32);
+                let grads = (y.clone() * Tensor::from_inner(dy.clone())).sum().backward();
+                (values(y.inner()), x.map(|x| gradient(&x, &grads)))
+            };
+            let narrow = [&q, &k, &v].map(lift);
+            let wide = [&q, &k.cast(DType::F32), &v.cast(DType::F32)].map(lift);
+            let (found, [dq, dk, dv]) = gradients(narrow);
+            let (expected, expected_grads) = gradients(wide);
+            let what = format!("{dtype:?} {:?}", [b, n_head, n_kv_head, t, s, d]);
+            close(&what, &found, &expected, 1e-6);
+            for (name, found, expected, tolerance) in [
+                ("dq", dq, &expected_grads[0], 1e-5),
+                ("dk", dk, &expected_grads[1], ulp),
+                ("dv", dv, &expected_grads[2], ulp),
+            ] {
+                close(&format!("{what}, {name}"), &found, expected, tolerance);
+            }
+        }
+    }
+}
+
 on_each_backend!(
     row_norms_with_large_deviations,
     batch_norm_of_large_planes,
@@ -417,4 +451,5 @@ on_each_backend!(
     linear_layers,
     activations_everywhere,
     gradients_have_their_leafs_type,
+    attention_with_16_bit_keys,
 );

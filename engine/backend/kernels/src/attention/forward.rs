@@ -1,6 +1,6 @@
 use rayon::prelude::*;
 
-use super::{Attention, Heads, Rows, place, rows_of_heads, weigh, zeros};
+use super::{Attention, Heads, KeyHeads, Rows, key_heads::Keys, place, rows_of_heads, weigh, zeros};
 use crate::{
     Dropout,
     matmul::{Layout, PackedB, PanelRows},
@@ -12,6 +12,8 @@ pub(super) struct Scratch {
     /// Packed keys and values of a head.
     keys: PanelRows,
     values: PanelRows,
+    /// Keys or values that were converted to f32.
+    pub converted: Vec<f32>,
     /// Scores of a block of queries.
     pub scores: Vec<f32>,
     /// Outputs of a block of queries.
@@ -23,7 +25,14 @@ impl Attention<'_> {
     ///
     /// # Panics
     /// If the sizes do not match.
-    pub fn forward(&self, q: Heads<'_>, k: Heads<'_>, v: Heads<'_>, output: &mut [f32]) {
+    pub fn forward<'a>(
+        &self,
+        q: Heads<'_>,
+        k: impl Into<KeyHeads<'a>>,
+        v: impl Into<KeyHeads<'a>>,
+        output: &mut [f32],
+    ) {
+        let (k, v) = (k.into(), v.into());
         self.check(q, k, v);
         assert_eq!(output.len(), self.b * self.t * self.n_head * self.head_dim);
         if output.is_empty() || self.s == 0 {
@@ -35,23 +44,33 @@ impl Attention<'_> {
         rows.par_chunks_mut(together).with_min_len(min).enumerate().for_each_init(
             Scratch::default,
             |scratch, (at, rows)| {
-                let (i, first) = (at * together / self.n_head, at * together % self.n_head);
-                let [k, v] = [k, v].map(|x| (x.head(i, first / self.group()), x.stride()));
-                if self.t == 1 {
-                    // Packing keys and values would take longer than the products.
-                    self.gather_once([i, first], q, k, v, scratch, rows);
-                } else {
-                    self.gather([i, first], q, k, v, scratch, rows);
+                let group = self.group();
+                let mut at = at * together;
+                let mut rows = rows;
+                while !rows.is_empty() {
+                    let (of_group, rest) = rows.split_at_mut(rows.len().min(group - at % group));
+                    let (i, first) = (at / self.n_head, at % self.n_head);
+                    let [k, v] = [k, v].map(|x| x.head(i, first / group));
+                    if self.t == 1 {
+                        // Packing keys and values would take longer than the products.
+                        self.gather_once([i, first], q, k, v, scratch, of_group);
+                    } else {
+                        self.gather([i, first], q, k, v, scratch, of_group);
+                    }
+                    (at, rows) = (at + of_group.len(), rest);
                 }
             },
         );
     }
 
-    /// Returns the number of query heads of a group that form a task: the whole group if this leaves no thread idle, because
-    /// keys and values are then packed or read only once; otherwise 1.
+    /// Returns the number of consecutive query heads that form a task: a whole group if this leaves no thread idle, otherwise
+    /// the heads of a thread. Keys and values are packed or read once for all heads of a group in a task.
     fn together(&self) -> usize {
-        let (tasks, threads) = (self.b * self.n_kv_head, rayon::current_num_threads());
-        if tasks.is_multiple_of(threads) || tasks >= 4 * threads { self.group() } else { 1 }
+        let (groups, threads) = (self.b * self.n_kv_head, rayon::current_num_threads());
+        match groups.is_multiple_of(threads) || groups >= 4 * threads {
+            true => self.group(),
+            false => (self.b * self.n_head).div_ceil(threads),
+        }
     }
 
     /// Computes the heads of a group from `first` on.
@@ -59,15 +78,17 @@ impl Attention<'_> {
         &self,
         [i, first]: [usize; 2],
         q: Heads<'_>,
-        (k, k_stride): (&[f32], usize),
-        (v, v_stride): (&[f32], usize),
+        k: Keys<'_>,
+        v: Keys<'_>,
         scratch: &mut Scratch,
         rows: &mut [Rows<'_>],
     ) {
         let (s, d, block) = (self.s, self.head_dim, self.block());
         let [keys, values] = [&mut scratch.keys, &mut scratch.values].map(std::mem::take);
-        let keys = PackedB::reusing(keys, k, d, s, Layout { stride: k_stride, transposed: true });
-        let values = PackedB::reusing(values, v, s, d, Layout { stride: v_stride, transposed: false });
+        let (k, stride) = k.read(0..s, d, &mut scratch.converted);
+        let keys = PackedB::reusing(keys, k, d, s, Layout { stride, transposed: true });
+        let (v, stride) = v.read(0..s, d, &mut scratch.converted);
+        let values = PackedB::reusing(values, v, s, d, Layout { stride, transposed: false });
         for (head, rows) in (first..).zip(rows) {
             for (j, rows) in rows.chunks_mut(block).enumerate() {
                 let (query, n) = (j * block, rows.len());

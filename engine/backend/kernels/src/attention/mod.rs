@@ -2,6 +2,7 @@
 
 mod backward;
 mod forward;
+mod key_heads;
 mod once;
 #[cfg(test)]
 mod tests;
@@ -15,19 +16,20 @@ use crate::{
     matmul::{MR, NR},
     softmax::softmax_row,
 };
+pub use key_heads::KeyHeads;
 
 /// Queries, keys or values of all heads. Component `c` at a position of sequence `i` and `head` is at index
 /// `i * strides[0] + head * strides[1] + position * strides[2] + c`.
 #[derive(Clone, Copy)]
-pub struct Heads<'a> {
+pub struct Heads<'a, T = f32> {
     /// The elements, from the first one on.
-    pub data: &'a [f32],
+    pub data: &'a [T],
     /// Elements from one sequence, head and position to the next.
     pub strides: [usize; 3],
 }
 
-impl<'a> Heads<'a> {
-    fn head(&self, i: usize, head: usize) -> &'a [f32] {
+impl<'a, T> Heads<'a, T> {
+    fn head(&self, i: usize, head: usize) -> &'a [T] {
         &self.data[i * self.strides[0] + head * self.strides[1]..]
     }
 
@@ -131,7 +133,7 @@ impl<'a> Attention<'a> {
         }
     }
 
-    fn check(&self, q: Heads<'_>, k: Heads<'_>, v: Heads<'_>) {
+    fn check(&self, q: Heads<'_>, k: KeyHeads<'_>, v: KeyHeads<'_>) {
         let grouped = self.n_head == 0 || self.n_kv_head > 0 && self.n_head.is_multiple_of(self.n_kv_head);
         assert!(grouped, "{} heads of queries for {} of keys", self.n_head, self.n_kv_head);
         assert!(!self.causal || self.t <= self.s, "{} queries of {} keys", self.t, self.s);
@@ -139,9 +141,9 @@ impl<'a> Attention<'a> {
         for numbers in [self.padding, self.lengths].into_iter().flatten() {
             assert!(numbers.len() == self.b, "{} numbers for {} sequences", numbers.len(), self.b);
         }
-        for (x, positions) in [(q, self.t), (k, self.s), (v, self.s)] {
-            let enough = positions * self.head_dim == 0 || x.stride() >= self.head_dim;
-            assert!(enough, "{} elements from one position to the next", x.stride());
+        for (stride, positions) in [(q.stride(), self.t), (k.stride(), self.s), (v.stride(), self.s)] {
+            let enough = positions * self.head_dim == 0 || stride >= self.head_dim;
+            assert!(enough, "{stride} elements from one position to the next");
         }
     }
 }

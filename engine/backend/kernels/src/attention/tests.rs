@@ -1,4 +1,5 @@
 use super::*;
+use crate::{HalfFormat, narrowed, widened};
 
 fn values(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919 + seed * 104_729 + 13) % 1013) as f32 / 500.0 - 1.0).collect()
@@ -216,6 +217,36 @@ fn ranges_are_bit_equal_to_masks() {
                 found.map(|x| x.into_iter().map(f32::to_bits).collect::<Vec<_>>())
             };
             assert!(run(&sizes) == run(&masked), "{t} of {s}");
+        }
+    }
+}
+
+/// Keys and values of 16 bits give the results of the same numbers as f32.
+#[test]
+fn keys_of_16_bits() {
+    for (format, other) in [(HalfFormat::F16, HalfFormat::Bf16), (HalfFormat::Bf16, HalfFormat::F16)] {
+        for ([b, n_head, n_kv_head, t, s, d], window) in [
+            ([2, 6, 2, 1, 150, 19], None),
+            ([1, 4, 4, 1, 131, 64], Some(70)),
+            ([1, 6, 2, 40, 90, 16], Some(21)),
+            ([2, 3, 3, 5, 7, 5], None),
+        ] {
+            let sizes = Attention { causal: true, window, ..attention([b, n_head, n_kv_head, t, s, d]) };
+            // Keys in a cache's layout, values with gaps.
+            let far = n_kv_head * (d + 3);
+            let strides = [[n_kv_head * s * d, s * d, d], [s * far, d + 3, far]];
+            let bits = [(format, n_kv_head * d, 2), (other, far, 3)]
+                .map(|(format, size, seed)| (format, narrowed(format, &values(b * s * size, seed))));
+            let q = values(b * n_head * t * d, 1);
+            let q = Heads { data: &q, strides: [n_head * t * d, t * d, d] };
+            let mut found = vec![f32::NAN; b * t * n_head * d];
+            let mut expected = found.clone();
+            let [k, v] = [0, 1].map(|i| KeyHeads::Half(bits[i].0, Heads { data: &bits[i].1, strides: strides[i] }));
+            sizes.forward(q, k, v, &mut found);
+            let wide = bits.each_ref().map(|(format, bits)| widened(*format, bits));
+            let [k, v] = [0, 1].map(|i| Heads { data: &wide[i], strides: strides[i] });
+            sizes.forward(q, k, v, &mut expected);
+            assert_eq!(found, expected, "{format:?} {:?}", [b, n_head, n_kv_head, t, s, d]);
         }
     }
 }

@@ -7,7 +7,7 @@ mod pairs;
 mod tests;
 
 pub(crate) use convert::from_f16;
-pub(crate) use convert::{Bf16, F16, Half, narrow_part, widen_part};
+pub(crate) use convert::{Bf16, F16, Half, narrow_part, widen_part, widen_rows};
 pub use convert::{HalfFormat, narrowed, narrowed_and_scaled, widen, widened, widened_rows};
 use convert::{widen_columns, widen_transposed};
 pub use pairs::product_bf16;

@@ -124,6 +124,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
             if !keep
                 && attention.dropout.is_none()
                 && inputs.get(6).is_none()
+                && [1, 2].into_iter().all(|i| inputs.dtype(i) == inputs.dtype(0))
                 && attention::is_small(&inputs.shape(0), &inputs.shape(1), attention.causal) =>
         {
             Outcome::new([attention::attention::<R, B>(*attention, inputs)])

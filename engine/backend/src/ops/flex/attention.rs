@@ -1,12 +1,13 @@
-//! Attention on flex, for f32. The output and the gradients are `[b, t, n_head, head_dim]` in memory, so that
-//! concatenating the heads costs nothing.
+//! Attention on flex, computed in f32. Keys and values of 16 bits are converted where they are used, so that decoding reads
+//! half as much memory. The output and the gradients are `[b, t, n_head, head_dim]` in memory, so that concatenating the heads
+//! costs nothing.
 
 use burn::tensor::{DType, Int, Shape, Tensor};
 use burn_flex::{Flex, FlexTensor};
-use grove_kernels::{self as kernels, Heads, Hidden};
+use grove_kernels::{self as kernels, Heads, Hidden, KeyHeads};
 
-use super::{contiguous, is_f32, tensor};
-use crate::ops::{AnyTensor, Attention, Operation, Outcome, Values, Wanted};
+use super::{contiguous, half, is_f32, tensor};
+use crate::ops::{AnyTensor, Attention, Operation, Outcome, Values, Wanted, operation::run_in_f32, precision::cast};
 
 /// Returns the strides of all axes except the last, if the last axis is contiguous.
 fn strides(x: &FlexTensor) -> Option<[usize; 3]> {
@@ -23,11 +24,23 @@ fn plain(x: FlexTensor) -> FlexTensor {
     }
 }
 
-/// Views a result of [`plain`] as heads.
-fn heads(x: &FlexTensor) -> Heads<'_> {
-    let data = x.storage::<f32>();
+/// Views a result of [`plain`] with these stored elements as heads.
+fn heads_of<'a, T>(x: &FlexTensor, data: &'a [T]) -> Heads<'a, T> {
     let strides = strides(x).expect("a contiguous last axis");
     Heads { data: &data[x.layout().start_offset().min(data.len())..], strides }
+}
+
+/// Views a result of [`plain`] as heads.
+fn heads(x: &FlexTensor) -> Heads<'_> {
+    heads_of(x, x.storage::<f32>())
+}
+
+/// Views a result of [`plain`] as keys or values.
+fn key_heads(x: &FlexTensor) -> KeyHeads<'_> {
+    match half::format(x.dtype()) {
+        Some(format) => KeyHeads::Half(format, heads_of(x, half::bits(x))),
+        None => heads(x).into(),
+    }
 }
 
 /// Returns `[b, positions, n_head, head_dim]` as `[b, n_head, positions, head_dim]`.
@@ -51,9 +64,9 @@ fn counts(value: &AnyTensor<Flex>) -> Option<Vec<usize>> {
 
 /// Returns the kernel's options, or `None` if the kernel does not support them. `values` start with the inputs.
 fn prepare(attention: Attention, values: &Values<Flex>) -> Option<Prepared> {
-    let [q, k, v] = [0, 1, 2].map(|i| values.float(i));
+    let [q, k] = [0, 1].map(|i| values.float(i));
     let (t, s) = (q.layout().shape()[2], k.layout().shape()[2]);
-    if values.get(6).is_some() || ![q, k, v].into_iter().all(is_f32) || attention.causal && t > s {
+    if values.get(6).is_some() || attention.causal && t > s {
         return None;
     }
     let mask = match values.get(5) {
@@ -96,16 +109,29 @@ impl Prepared {
     }
 }
 
-/// Saves nothing, because the derivative recomputes the weights.
+/// Returns true for the dtypes of keys and values that the kernel reads.
+fn is_read(x: &FlexTensor) -> bool {
+    is_f32(x) || half::format(x.dtype()).is_some()
+}
+
+/// Saves nothing, because the derivative recomputes the weights. The output has the queries' dtype.
 pub(super) fn forward(attention: Attention, mut inputs: Values<Flex>, needs: &[bool]) -> Outcome<Flex> {
-    let Some(prepared) = prepare(attention, &inputs) else {
-        return Operation::from(attention).compose(inputs, needs);
+    let dtype = inputs.dtype(0);
+    let read = [0, 1, 2].into_iter().all(|i| is_read(inputs.float(i)));
+    let Some(prepared) = prepare(attention, &inputs).filter(|_| read) else {
+        return match inputs.is_half() {
+            true => run_in_f32(&attention.for_f32(dtype).into(), inputs, needs),
+            false => Operation::from(attention).compose(inputs, needs),
+        };
     };
-    let [q, k, v] = [0, 1, 2].map(|i| plain(inputs.take_float(i)));
+    let attention = if inputs.is_half() { attention.for_f32(dtype) } else { attention };
+    let [q, k, v] = [0, 1, 2].map(|i| inputs.take_float(i));
+    let [q, k, v] = [cast::<Flex>(q, DType::F32), k, v].map(plain);
     let kernel = prepared.kernel(&q, &k, attention);
     let mut output = vec![0.0; q.layout().num_elements()];
-    kernel.forward(heads(&q), heads(&k), heads(&v), &mut output);
-    Outcome::new([transposed(output, [kernel.b, kernel.n_head, kernel.t, kernel.head_dim])])
+    kernel.forward(heads(&q), key_heads(&k), key_heads(&v), &mut output);
+    let output = transposed(output, [kernel.b, kernel.n_head, kernel.t, kernel.head_dim]);
+    Outcome::new([cast::<Flex>(output, dtype)])
 }
 
 pub(super) fn vjp(
@@ -114,7 +140,8 @@ pub(super) fn vjp(
     mut grads: Values<Flex>,
     wanted: &Wanted,
 ) -> Values<Flex> {
-    let Some(prepared) = prepare(attention, &residuals).filter(|_| residuals.get(7).is_none()) else {
+    let f32 = [0, 1, 2].into_iter().all(|i| is_f32(residuals.float(i)));
+    let Some(prepared) = prepare(attention, &residuals).filter(|_| f32 && residuals.get(7).is_none()) else {
         return Operation::from(attention).compose_vjp(residuals, grads, wanted);
     };
     let ([q, k, v], grad) = ([0, 1, 2].map(|i| plain(residuals.take_float(i))), plain(grads.take_float(0)));

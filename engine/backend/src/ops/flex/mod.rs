@@ -106,9 +106,6 @@ impl Backend for Flex {
             }
             Operation::UpdateCache(op) => caches::update_cache(op, inputs),
             Operation::DynamicUpdateSlice(op) => caches::dynamic_update_slice(*op, inputs),
-            Operation::Attention(op) if inputs.is_half() => {
-                run_in_f32(&op.for_f32(inputs.dtype(0)).into(), inputs, needs)
-            }
             Operation::Attention(op) => attention::forward(*op, inputs, needs),
             Operation::Conv2d(options) if inputs.is_half() => {
                 conv2d::forward_in_16_bits(*options, &inputs).unwrap_or_else(|| run_in_f32(operation, inputs, needs))
@@ -149,7 +146,7 @@ impl Backend for Flex {
             Operation::SwiGlu(_) if f32 => elementwise::swiglu_vjp(residuals, grads),
             Operation::Gelu(gelu) if f32 => elementwise::gelu_vjp(*gelu, residuals, grads),
             Operation::Selu(_) if f32 => elementwise::map_vjp(residuals, grads, kernels::selu_backward),
-            Operation::Attention(op) if grads.is_half() => {
+            Operation::Attention(op) if grads.is_half() || residuals.any_float(is_half) => {
                 run_vjp_in_f32(&op.for_f32(grads.dtype(0)).into(), residuals, grads, wanted)
             }
             Operation::Attention(op) if f32 => attention::vjp(*op, residuals, grads, wanted),
