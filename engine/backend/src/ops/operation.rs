@@ -149,7 +149,6 @@ macro_rules! operations {
         ///
         /// It holds no tensors, so it can be part of a graph.
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-        #[non_exhaustive]
         pub enum Operation {
             $(#[doc = concat!("See [`", stringify!($rules), "`].")] $name($rules),)*
         }

@@ -208,6 +208,8 @@ impl Graph {
 
     /// Returns the FLOPs of one of grove's operations whose first output has `output` elements.
     fn flops_of(&self, operation: &Operation, inputs: &[Option<Var>], output: u128) -> u128 {
+        let elements = |i: usize| inputs.get(i).copied().flatten().map_or(0, |var| self.elements(var));
+        let all = || (0..inputs.len()).map(elements).sum::<u128>();
         match operation {
             Operation::Matmul(_) | Operation::Linear(_) | Operation::QuantizedLinear(_) => {
                 2 * output * self.size(inputs.first(), 0)
@@ -217,7 +219,6 @@ impl Graph {
             Operation::Attention(_) => 4 * output * self.size(inputs.get(1), 1),
             // Products of the input and of the state with the weights of the gates.
             Operation::Lstm(_) | Operation::Gru(_) | Operation::Rnn(_) => {
-                let elements = |i: usize| inputs.get(i).copied().flatten().map_or(0, |var| self.elements(var));
                 let rows = elements(0) / self.size(inputs.first(), 0).max(1);
                 2 * rows * (elements(1) + elements(2))
             }
@@ -230,9 +231,23 @@ impl Graph {
             | Operation::RandomSamples(_)
             | Operation::RandomKeyData(_)
             | Operation::RandomFoldIn(_)
+            | Operation::ShardingConstraint(_)
             | Operation::AllReduce(_) => 0,
-            // One for each element of the output.
-            _ => output,
+            Operation::Dequantize(_)
+            | Operation::Rope(_)
+            | Operation::SwiGlu(_)
+            | Operation::Gelu(_)
+            | Operation::Selu(_)
+            | Operation::MaskedSoftmax(_)
+            | Operation::BatchNorm(_)
+            | Operation::RowNorm(_)
+            | Operation::Dropout(_) => output,
+            Operation::MaxPool2d(_) | Operation::Nll(_) | Operation::Argsort(_) => elements(0),
+            // The leaves follow the factor.
+            Operation::Scale(_) => all() - elements(0),
+            Operation::SumOfSquares(_) => all(),
+            // Four tensors for each leaf, and the hyperparameters.
+            Operation::AdamStep(_) => (all() - elements(inputs.len().saturating_sub(1))) / 4,
         }
     }
 

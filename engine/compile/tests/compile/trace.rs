@@ -1,8 +1,8 @@
 //! Graphs of small functions: text, passes, and functions that cannot be traced.
 
-use burn::tensor::{Bool, DType, Int, Tensor, TensorData, activation::softmax};
+use burn::tensor::{Bool, DType, Int, Tensor, TensorData, TensorPrimitive, activation::softmax};
 use grove_backend::{
-    Autodiff, Flex,
+    AnyTensor, Autodiff, Flex,
     ops::{self, RecurrentInputs, Steps},
 };
 use grove_compile::{Traced, jit, trace, trace_skeleton};
@@ -315,6 +315,31 @@ fn costs_follow_from_shapes() {
         table.starts_with("operation") && table.contains("12.0 k") && table.contains("peak memory: 4.4 k"),
         "{table}"
     );
+}
+
+/// Operations whose results are smaller than their inputs, or that have several leaves, count all elements.
+#[test]
+fn costs_count_the_elements_of_losses_norms_and_steps() {
+    type Matrix = Array<Traced, 2>;
+    let any = |x: &Matrix| AnyTensor::<Traced>::Float(x.val().into_primitive().tensor());
+    let (a, b) = (Array::<B, 2>::absent([10, 20]), Array::<B, 2>::absent([30, 7]));
+    let loss = |x: Matrix| Array::<_, 1>::new(ops::nll(x.val(), Tensor::zeros([10], &Default::default())).0);
+    let loss = trace_skeleton(loss, &a).cost();
+    let squares = |(a, b): (Matrix, Matrix)| {
+        Array::<_, 1>::new(ops::sum_of_squares(vec![any(&a), any(&b)]).expect("two tensors"))
+    };
+    let squares = trace_skeleton(squares, &(a.clone(), b.clone())).cost();
+    let step = |(a, b, scale): (Matrix, Matrix, Array<Traced, 1>)| {
+        let leaves = [&a, &b].map(|x| [0; 4].map(|_| any(x)));
+        let updated = ops::adam_step::<Traced>(leaves.into(), scale.val()).remove(1).into_iter().next();
+        let Some(AnyTensor::Float(x)) = updated else { panic!("a float") };
+        Array::<_, 2>::new(Tensor::from_primitive(TensorPrimitive::Float(x)))
+    };
+    let step = trace_skeleton(step, &(a, b, Array::<B, 1>::absent([10]))).cost();
+    for (cost, name, flops) in [(loss, "nll", 200), (squares, "sum_of_squares", 410), (step, "adam_step", 410)] {
+        let row = cost.by_operation.iter().find(|(found, _)| found == name);
+        assert_eq!(row.map(|(_, cost)| cost.flops), Some(flops), "{cost}");
+    }
 }
 
 /// The usual estimate of two FLOPs per weight and token for a decoder, plus attention.

@@ -1,6 +1,6 @@
 //! Attention of a single query per head, as in token-by-token decoding. Keys and values are read only once.
 
-use std::hint::black_box;
+use std::{hint::black_box, ops::Range};
 
 use super::{Attention, Heads, Rows, forward::Scratch, key_heads::Keys, weigh, zeros};
 use crate::{
@@ -36,17 +36,18 @@ impl Attention<'_> {
             return;
         }
         let (s, d, count) = (keys.len(), self.head_dim, rows.len());
-        let block = (BLOCK / d).max(4);
+        let block = (BLOCK / d / 4 * 4).max(4);
+        let part_of_keys = |part: &Range<usize>| keys.start + part.start..keys.start + part.end;
         let scores = zeros(&mut scratch.scores, count * s);
         // While the heads process a block, each prefetches a part of the next block.
         let ahead = |x: Keys<'_>, from: usize, j: usize| {
-            let next = x.rows(keys.start + from..keys.start + s.min(from + block), d);
+            let next = x.rows(part_of_keys(&(from..s.min(from + block))), d);
             let part = |j: usize| next.count * j / count;
             Ahead { base: next.base.wrapping_add(part(j) * next.stride), count: part(j + 1) - part(j), ..next }
         };
         for from in (0..s).step_by(block) {
             let here = from..s.min(from + block);
-            let (part, stride) = k.read(keys.start + here.start..keys.start + here.end, d, &mut scratch.converted);
+            let (part, stride) = k.read(part_of_keys(&here), d, &mut scratch.converted);
             for (j, scores) in scores.chunks_exact_mut(s).enumerate() {
                 let ahead = if here.end < s { ahead(k, here.end, j) } else { ahead(v, 0, j) };
                 score(&q.head(i, first + j)[..d], part, stride, ahead, &mut scores[here.clone()]);
@@ -58,7 +59,7 @@ impl Attention<'_> {
         }
         for from in (0..s).step_by(block) {
             let here = from..s.min(from + block);
-            let (part, stride) = v.read(keys.start + here.start..keys.start + here.end, d, &mut scratch.converted);
+            let (part, stride) = v.read(part_of_keys(&here), d, &mut scratch.converted);
             for (j, (weights, rows)) in scores.chunks_exact(s).zip(rows.iter_mut()).enumerate() {
                 sum(&weights[here.clone()], part, stride, ahead(v, here.end, j), rows[0]);
             }
@@ -147,18 +148,21 @@ vectorized! {
     /// Adds the weighted values.
     fn sum<FUSED>(weights: &[f32], v: &[f32], stride: usize, ahead: Ahead, row: &mut [f32]) {
         let (n, none) = (row.len(), Ahead { count: 0, ..ahead });
+        // The first columns prefetch whole rows.
+        let mut ahead = ahead;
+        let mut next = || std::mem::replace(&mut ahead, none);
         let (wide, rest) = row.as_chunks_mut::<COLUMNS>();
         for (i, row) in wide.iter_mut().enumerate() {
-            sum_columns::<FUSED, COLUMNS>(weights, &v[i * COLUMNS..], stride, if i == 0 { ahead } else { none }, row);
+            sum_columns::<FUSED, COLUMNS>(weights, &v[i * COLUMNS..], stride, next(), row);
         }
         let from = n - rest.len();
         let (narrow, rest) = rest.as_chunks_mut::<LANES>();
         for (i, row) in narrow.iter_mut().enumerate() {
-            sum_columns::<FUSED, LANES>(weights, &v[from + i * LANES..], stride, none, row);
+            sum_columns::<FUSED, LANES>(weights, &v[from + i * LANES..], stride, next(), row);
         }
         let from = n - rest.len();
         for (i, row) in rest.iter_mut().enumerate() {
-            sum_columns::<FUSED, 1>(weights, &v[from + i..], stride, none, std::array::from_mut(row));
+            sum_columns::<FUSED, 1>(weights, &v[from + i..], stride, next(), std::array::from_mut(row));
         }
     }
 }
