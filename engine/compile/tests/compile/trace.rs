@@ -1,6 +1,6 @@
 //! Graphs of small functions: text, passes, and functions that cannot be traced.
 
-use burn::tensor::{Bool, DType, Int, Tensor, TensorData, TensorPrimitive, activation::softmax};
+use burn::tensor::{Bool, DType, Int, Tensor, TensorData, activation::softmax};
 use grove_backend::{
     AnyTensor, Autodiff, Flex,
     ops::{self, RecurrentInputs, Steps},
@@ -321,7 +321,7 @@ fn costs_follow_from_shapes() {
 #[test]
 fn costs_count_the_elements_of_losses_norms_and_steps() {
     type Matrix = Array<Traced, 2>;
-    let any = |x: &Matrix| AnyTensor::<Traced>::Float(x.val().into_primitive().tensor());
+    let any = |x: &Matrix| AnyTensor::<Traced>::from(x.val());
     let (a, b) = (Array::<B, 2>::absent([10, 20]), Array::<B, 2>::absent([30, 7]));
     let loss = |x: Matrix| Array::<_, 1>::new(ops::nll(x.val(), Tensor::zeros([10], &Default::default())).0);
     let loss = trace_skeleton(loss, &a).cost();
@@ -331,9 +331,8 @@ fn costs_count_the_elements_of_losses_norms_and_steps() {
     let squares = trace_skeleton(squares, &(a.clone(), b.clone())).cost();
     let step = |(a, b, scale): (Matrix, Matrix, Array<Traced, 1>)| {
         let leaves = [&a, &b].map(|x| [0; 4].map(|_| any(x)));
-        let updated = ops::adam_step::<Traced>(leaves.into(), scale.val()).remove(1).into_iter().next();
-        let Some(AnyTensor::Float(x)) = updated else { panic!("a float") };
-        Array::<_, 2>::new(Tensor::from_primitive(TensorPrimitive::Float(x)))
+        let [updated, ..] = ops::adam_step(leaves.into(), scale.val()).remove(1);
+        Array::<_, 2>::new(updated.into_float().expect("a float"))
     };
     let step = trace_skeleton(step, &(a, b, Array::<B, 1>::absent([10]))).cost();
     for (cost, name, flops) in [(loss, "nll", 200), (squares, "sum_of_squares", 410), (step, "adam_step", 410)] {
