@@ -128,6 +128,11 @@ impl Graph {
         self.shape(var).iter().map(|size| *size as u128).product()
     }
 
+    /// Returns the number of elements of the variable at a position; 0 if there is none.
+    fn elements_at(&self, variables: &[Option<Var>], position: usize) -> u128 {
+        variables.get(position).copied().flatten().map_or(0, |var| self.elements(var))
+    }
+
     pub(super) fn bytes(&self, var: Var) -> u128 {
         self.elements(var) * self.dtype(var).size() as u128
     }
@@ -142,9 +147,9 @@ impl Graph {
         // Random keys are arrays of two words and have no FLOPs.
         let keys = usize::from(matches!(equation.primitive, Primitive::WithKey(_)));
         let inputs = &equation.inputs[keys..];
-        let input = |i: usize| inputs.get(i).copied().flatten().map_or(0, |var| self.elements(var));
+        let input = |i: usize| self.elements_at(inputs, i);
         let output = equation.outputs.iter().flatten().map(|var| self.elements(*var)).sum::<u128>();
-        let first = equation.outputs.first().copied().flatten().map_or(0, |var| self.elements(var));
+        let first = self.elements_at(&equation.outputs, 0);
         match &equation.primitive {
             Primitive::Fused(fused) => (fused.names.len() * fused.chain.len()) as u128,
             Primitive::Unary(_)
@@ -174,7 +179,7 @@ impl Graph {
             }
             Primitive::Grove(Call::Vjp(operation, residuals, _))
             | Primitive::WithKey(Call::Vjp(operation, residuals, _)) => {
-                let grads = inputs.get(*residuals).copied().flatten().map_or(0, |var| self.elements(var));
+                let grads = input(*residuals);
                 // A product has gradients for both factors; the gradient of a bias is negligible.
                 let results = equation.outputs.iter().take(2).flatten().count() as u128;
                 results * self.flops_of(operation, &inputs[..*residuals], grads)
@@ -208,7 +213,7 @@ impl Graph {
 
     /// Returns the FLOPs of one of grove's operations whose first output has `output` elements.
     fn flops_of(&self, operation: &Operation, inputs: &[Option<Var>], output: u128) -> u128 {
-        let elements = |i: usize| inputs.get(i).copied().flatten().map_or(0, |var| self.elements(var));
+        let elements = |i: usize| self.elements_at(inputs, i);
         let all = || (0..inputs.len()).map(elements).sum::<u128>();
         match operation {
             Operation::Matmul(_) | Operation::Linear(_) | Operation::QuantizedLinear(_) => {
