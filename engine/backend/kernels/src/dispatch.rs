@@ -32,9 +32,9 @@ macro_rules! vectorized {
                     body::<$($type,)? true>($($arg),*)
                 }
                 match $crate::dispatch::CpuCapability::get() {
-                    // SAFETY: `get` returns a level only if the CPU has its instruction sets, and the function is compiled
-                    // for exactly these.
-                    $crate::dispatch::CpuCapability::Avx512 => return unsafe { with_avx512$(::<$type>)?($($arg),*) },
+                    // SAFETY: `get` returns a level only if the CPU has its instruction sets and those of the levels below, and
+                    // the function is compiled for those of AVX-512.
+                    $crate::dispatch::CpuCapability::Amx | $crate::dispatch::CpuCapability::Avx512 => return unsafe { with_avx512$(::<$type>)?($($arg),*) },
                     // SAFETY: as for AVX-512.
                     $crate::dispatch::CpuCapability::Avx2 => return unsafe { with_avx2$(::<$type>)?($($arg),*) },
                     $crate::dispatch::CpuCapability::Baseline => {}
@@ -55,11 +55,13 @@ pub enum CpuCapability {
     Avx2,
     /// AVX-512 of Skylake servers and Zen 4.
     Avx512,
+    /// AVX512-BF16, and products of tiles of bf16 (AMX) of Sapphire Rapids. Linux only.
+    Amx,
 }
 
 impl CpuCapability {
     /// Returns the best level that this CPU supports, or a lower one if the environment variable `GROVE_CPU_CAPABILITY` is
-    /// `avx2` or `baseline` at the first call, which helps to determine whether an instruction set causes a problem. All of grove's
+    /// `avx512`, `avx2` or `baseline` at the first call, which helps to determine whether an instruction set causes a problem. All of grove's
     /// loops that are compiled for several instruction sets use this function.
     ///
     /// A level above [`Baseline`](Self::Baseline) is returned only if the CPU has all its instruction sets.
@@ -69,6 +71,7 @@ impl CpuCapability {
         *CAPABILITY.get_or_init(|| match std::env::var("GROVE_CPU_CAPABILITY").as_deref() {
             Ok("baseline") => Self::Baseline,
             Ok("avx2") => Self::best().min(Self::Avx2),
+            Ok("avx512") => Self::best().min(Self::Avx512),
             _ => Self::best(),
         })
     }
@@ -78,7 +81,9 @@ impl CpuCapability {
         use std::arch::is_x86_feature_detected as has;
         let avx2 = has!("avx2") && has!("fma");
         let avx512 = avx2 && has!("avx512f") && has!("avx512vl") && has!("avx512bw") && has!("avx512dq");
-        if avx512 {
+        if avx512 && has!("avx512bf16") && may_use_tiles() {
+            Self::Amx
+        } else if avx512 {
             Self::Avx512
         } else if avx2 {
             Self::Avx2
@@ -91,6 +96,25 @@ impl CpuCapability {
     fn best() -> Self {
         Self::Baseline
     }
+}
+
+/// Returns true if the CPU multiplies tiles of bf16. Asks Linux to let this process use them, which it must allow.
+#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+fn may_use_tiles() -> bool {
+    /// Request for a part of a thread's state that Linux saves only for processes that asked (`asm/prctl.h`).
+    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+    /// Number of the part that has the tiles' elements.
+    const XTILEDATA: libc::c_long = 18;
+    /// Bits of the register EDX: products of bf16, and tiles.
+    const FEATURES: u32 = 1 << 22 | 1 << 24;
+    let found = std::arch::x86_64::__cpuid_count(7, 0).edx;
+    // SAFETY: the request has no pointers, and grants all threads of the process a larger state.
+    found & FEATURES == FEATURES && unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0 }
+}
+
+#[cfg(all(target_arch = "x86_64", not(all(target_os = "linux", target_env = "gnu"))))]
+fn may_use_tiles() -> bool {
+    false
 }
 
 /// Runs a closure on each chunk of a slice, on the threads of the pool. The closure gets the index and the chunk.

@@ -114,7 +114,7 @@ pub fn widen(format: HalfFormat, x: &[u16], out: &mut [f32]) {
 /// Like [`widen`], on this thread.
 pub(crate) fn widen_part(format: HalfFormat, x: &[u16], out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
-    if format == HalfFormat::F16 && crate::CpuCapability::get() == crate::CpuCapability::Avx512 {
+    if format == HalfFormat::F16 && crate::CpuCapability::get() >= crate::CpuCapability::Avx512 {
         // SAFETY: `get` returns this level only if the CPU has AVX-512F.
         return unsafe { widen_f16_avx512(x, out) };
     }

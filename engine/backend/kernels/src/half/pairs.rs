@@ -20,6 +20,10 @@ pub fn product_bf16(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>
     if a.rows <= GEMV_ROWS || a.columns == 0 || b.columns == 0 || !multiplies_bf16() {
         return None;
     }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(c) = crate::matmul::tile_product(a, b, bias) {
+        return Some(c);
+    }
     // The summed axis is that of the columns, so `b` is joined as its transpose.
     let b = b.transpose();
     let [a, b] = [a, b].map(Pairs::new);

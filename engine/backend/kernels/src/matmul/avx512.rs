@@ -35,7 +35,7 @@ pub(crate) fn with_strips<R>(run: impl FnOnce(&mut PackedA<MR_AVX512>) -> R) -> 
 #[inline(always)]
 pub(crate) fn usable() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return CpuCapability::get() == CpuCapability::Avx512;
+    return CpuCapability::get() >= CpuCapability::Avx512;
     #[cfg(not(target_arch = "x86_64"))]
     false
 }

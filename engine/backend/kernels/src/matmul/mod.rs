@@ -1,8 +1,12 @@
 //! Matrix products on slices.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod avx512;
 mod bands;
+#[cfg(target_arch = "x86_64")]
+mod bf16_tile;
 #[cfg(target_arch = "x86_64")]
 mod blocked;
 mod converted;
@@ -159,9 +163,23 @@ pub(crate) fn pair_product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -
     unreachable!("this CPU does not multiply bf16")
 }
 
-/// Returns a new matrix that a function of [`blocked`] writes.
+/// Computes `a b + bias` for non-empty matrices of bf16, rounded to the type of the results, with AMX; `None` if this CPU or the
+/// system has none.
+///
+/// # Panics
+/// If the sizes do not match.
 #[cfg(target_arch = "x86_64")]
-fn written(rows: usize, columns: usize, multiply: impl FnOnce(&Target<'_>)) -> Vec<f32> {
+pub(crate) fn tile_product<T: amx::Sum>(
+    a: Matrix<'_, u16>,
+    b: Matrix<'_, u16>,
+    bias: Option<&[f32]>,
+) -> Option<Vec<T>> {
+    amx::usable().then(|| written(a.rows, b.columns, |c| amx::multiply(a, b, bias, c)))
+}
+
+/// Returns a new matrix that a function of [`amx`] or [`blocked`] writes.
+#[cfg(target_arch = "x86_64")]
+fn written<T>(rows: usize, columns: usize, multiply: impl FnOnce(&Target<'_, T>)) -> Vec<T> {
     let mut c = Vec::with_capacity(rows * columns);
     multiply(&Target::new(&mut c.spare_capacity_mut()[..rows * columns], columns));
     // SAFETY: the capacity is at least `rows * columns`, and the function asserts that it has written all rows and columns.

@@ -4,27 +4,27 @@ use std::{marker::PhantomData, mem::MaybeUninit};
 
 /// Output memory with rows `stride` elements apart. Each task writes its own rows or columns. The memory is borrowed
 /// exclusively for the lifetime of the target, and every pointer into it is checked against its length.
-pub(crate) struct Target<'a> {
-    data: *mut f32,
+pub(crate) struct Target<'a, T = f32> {
+    data: *mut T,
     len: usize,
     stride: usize,
-    memory: PhantomData<&'a mut [MaybeUninit<f32>]>,
+    memory: PhantomData<&'a mut [MaybeUninit<T>]>,
 }
 
-// SAFETY: a `Target` represents an exclusive borrow of f32 for its lifetime, and `&mut [f32]` is `Send`.
-unsafe impl Send for Target<'_> {}
+// SAFETY: a `Target` represents an exclusive borrow for its lifetime, and `&mut [T]` is `Send` for these types.
+unsafe impl<T: Send> Send for Target<'_, T> {}
 // SAFETY: the safe functions only compute addresses. Code that writes through such an address must justify, in its unsafe
 // block, that no other thread accesses these elements.
-unsafe impl Sync for Target<'_> {}
+unsafe impl<T: Send> Sync for Target<'_, T> {}
 
-impl<'a> Target<'a> {
+impl<'a, T> Target<'a, T> {
     /// Creates a target of memory that need not be initialised.
-    pub fn new(out: &'a mut [MaybeUninit<f32>], stride: usize) -> Self {
+    pub fn new(out: &'a mut [MaybeUninit<T>], stride: usize) -> Self {
         Self { data: out.as_mut_ptr().cast(), len: out.len(), stride, memory: PhantomData }
     }
 
     /// Creates a target of initialised memory.
-    pub fn of(out: &'a mut [f32], stride: usize) -> Self {
+    pub fn of(out: &'a mut [T], stride: usize) -> Self {
         Self { data: out.as_mut_ptr(), len: out.len(), stride, memory: PhantomData }
     }
 
@@ -32,7 +32,7 @@ impl<'a> Target<'a> {
     ///
     /// # Panics
     /// If the position is beyond the end.
-    pub fn from(&self, row: usize, column: usize) -> Target<'_> {
+    pub fn from(&self, row: usize, column: usize) -> Target<'_, T> {
         let at = row * self.stride + column;
         assert!(at <= self.len, "row {row}, column {column} of {} elements", self.len);
         Target { data: self.data.wrapping_add(at), len: self.len - at, stride: self.stride, memory: PhantomData }
@@ -47,7 +47,7 @@ impl<'a> Target<'a> {
     ///
     /// # Panics
     /// If the memory is too small, or the rows overlap.
-    pub fn first(&self, rows: usize, columns: usize) -> *mut f32 {
+    pub fn first(&self, rows: usize, columns: usize) -> *mut T {
         let needed = if rows == 0 { 0 } else { (rows - 1) * self.stride + columns };
         let apart = rows < 2 || columns <= self.stride;
         assert!(needed <= self.len && apart, "{rows} rows of {columns} in {} elements", self.len);

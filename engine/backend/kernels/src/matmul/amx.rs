@@ -1,0 +1,329 @@
+//! Products of bf16 with AMX. A tile register holds 16 rows of 64 bytes. One instruction multiplies a tile of 16 x 32 numbers
+//! by one of 32 x 16, and adds the products to 16 x 16 sums in f32.
+//!
+//! The left-hand matrix is packed once, for all threads. Each task takes some columns of the right-hand matrix and some rows.
+//! It packs two panels of columns at a time, part by part of the depth. They stay in the first-level cache while all its rows
+//! are processed; the rows and the sums stay in the second-level cache.
+
+use rayon::prelude::*;
+use std::{arch::asm, cell::Cell};
+
+use super::{Matrix, bf16_tile::Operand, microkernel::NR, panel_rows::PanelRows, target::Target};
+use crate::dispatch::CpuCapability;
+
+/// Rows of a tile, and 4-byte columns.
+pub(super) const TILE: usize = 16;
+const _: () = assert!(TILE == NR, "a row of a panel is a row of a tile");
+/// Numbers of bf16 in a row of a tile.
+pub(super) const NUMBERS: usize = 2 * TILE;
+/// Maximum number of tiles along the summed axis that are processed at once: two panels of them fill two thirds of a
+/// first-level cache of 48 KiB.
+const DEPTH: usize = 16;
+/// Maximum number of row tiles of a task.
+const ROWS: usize = 64;
+/// Maximum number of blocks of sums (two by two tiles, 4 KiB) that a task holds, if it has several columns of them.
+const SUMS: usize = 128;
+/// Number of tile products that justifies waking a thread.
+const TASK: usize = 1 << 9;
+
+thread_local! {
+    /// Buffers of the last left-hand matrix, panels and sums, reused because first-touch page faults of fresh memory would cost
+    /// as much as packing.
+    static LEFT: Cell<PanelRows> = const { Cell::new(PanelRows::new()) };
+    static PANELS: Cell<PanelRows> = const { Cell::new(PanelRows::new()) };
+    static BLOCKS: Cell<PanelRows> = const { Cell::new(PanelRows::new()) };
+}
+
+/// Returns true if this CPU multiplies tiles of bf16, and their use is not disabled; see [`CpuCapability::get`].
+pub(crate) fn usable() -> bool {
+    CpuCapability::get() >= CpuCapability::Amx
+}
+
+/// Types of results.
+pub(crate) trait Sum: Copy + Send {
+    /// Rounds a sum.
+    fn of(sum: f32) -> Self;
+}
+
+impl Sum for f32 {
+    #[inline(always)]
+    fn of(sum: f32) -> Self {
+        sum
+    }
+}
+
+/// The bits of a bf16.
+impl Sum for u16 {
+    #[inline(always)]
+    fn of(sum: f32) -> Self {
+        <crate::half::Bf16 as crate::half::Half>::rounded(sum)
+    }
+}
+
+/// Computes `c = a b + bias`, for non-empty matrices of bf16. Subnormal numbers count as 0. Writes the target's first `a.rows`
+/// rows of `b.columns` completely.
+///
+/// # Panics
+/// If tiles are not [usable], or the target is too small.
+pub(super) fn multiply<T: Sum>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>, c: &Target<'_, T>) {
+    assert!(usable(), "no AMX");
+    c.first(a.rows, b.columns);
+    let (left, right) = (Operand::of_rows(a), Operand::of_columns(b));
+    let product = Product { rows: a.rows, columns: b.columns, tiles: a.columns.div_ceil(NUMBERS) };
+    let [row_tiles, pairs] = [product.rows.div_ceil(TILE), product.columns.div_ceil(2 * TILE)];
+
+    let mut packed = LEFT.take();
+    packed.grow(row_tiles * product.tiles * TILE);
+    let strips = packed[..row_tiles * product.tiles * TILE].par_chunks_exact_mut(product.tiles * TILE);
+    strips.enumerate().with_min_len(TASK.div_ceil(8 * product.tiles)).for_each(|(row, strip)| {
+        for (k, tile) in strip.as_chunks_mut().0.iter_mut().enumerate() {
+            left.rows_to(row * TILE, k * NUMBERS, tile);
+        }
+    });
+
+    // As even as possible. Rows are divided if there are many of them, or too few columns for the threads.
+    let threads = rayon::current_num_threads();
+    let worth = (2 * row_tiles * pairs * product.tiles).div_ceil(TASK);
+    let wanted = worth.min(if threads == 1 { 1 } else { 8 * threads });
+    let share = pairs.div_ceil(wanted);
+    let bands = pairs.div_ceil(share);
+    let parts = row_tiles.div_ceil(ROWS).max((wanted / bands).min(row_tiles.div_ceil(8)));
+    let run = |task: usize| {
+        let (band, part) = (task % bands, task / bands);
+        let rows = [part, part + 1].map(|part| part * row_tiles / parts);
+        let pairs = [band * share, pairs.min((band + 1) * share)];
+        // SAFETY: tiles are usable. The target has all rows and columns, as checked above. Each task has a different
+        // combination of rows and columns, and the caller holds the exclusive borrow.
+        unsafe { product.task(rows, pairs, &packed, &right, bias, c) };
+    };
+    let tasks = bands * parts;
+    if tasks == 1 {
+        run(0)
+    } else {
+        (0..tasks).into_par_iter().for_each(run)
+    }
+    LEFT.set(packed);
+}
+
+/// Sizes of a product.
+struct Product {
+    rows: usize,
+    columns: usize,
+    /// Number of tiles along the summed axis.
+    tiles: usize,
+}
+
+impl Product {
+    /// Computes the results of some row tiles (from, to) and some pairs of panels.
+    ///
+    /// # Safety
+    /// Tiles must be [usable]. The target must have these rows and columns, which no other thread accesses.
+    #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+    unsafe fn task<T: Sum>(
+        &self,
+        rows: [usize; 2],
+        pairs: [usize; 2],
+        left: &[[f32; NR]],
+        right: &Operand<'_>,
+        bias: Option<&[f32]>,
+        c: &Target<'_, T>,
+    ) {
+        let (mut panels, mut sums) = (PANELS.take(), BLOCKS.take());
+        let blocks = (rows[1] - rows[0]).div_ceil(2);
+        let together = (SUMS / blocks.max(1)).clamp(1, pairs[1] - pairs[0]);
+        // As even as possible.
+        let parts = self.tiles.div_ceil(DEPTH);
+        panels.grow(2 * self.tiles.div_ceil(parts) * TILE);
+        sums.grow(together * blocks * BLOCK);
+        // SAFETY: tiles are usable.
+        let tiles = unsafe { Tiles::configure() };
+        for first in (pairs[0]..pairs[1]).step_by(together) {
+            let count = together.min(pairs[1] - first);
+            for part in 0..parts {
+                let [from, to] = [part, part + 1].map(|part| part * self.tiles / parts);
+                let half = (to - from) * TILE;
+                for (pair, sums) in sums.chunks_exact_mut(blocks * BLOCK).take(count).enumerate() {
+                    for (p, panel) in panels[..2 * half].chunks_exact_mut(half).enumerate() {
+                        for (k, tile) in panel.as_chunks_mut().0.iter_mut().enumerate() {
+                            right.columns_to((2 * (first + pair) + p) * TILE, (from + k) * NUMBERS, tile);
+                        }
+                    }
+                    let b = [&panels[..half], &panels[half..2 * half]];
+                    for (block, sums) in sums.as_chunks_mut().0.iter_mut().enumerate() {
+                        let row = rows[0] + 2 * block;
+                        let a = |row: usize| &left[(row * self.tiles + from) * TILE..][..half];
+                        match row + 1 < rows[1] {
+                            true => tiles.block([a(row), a(row + 1)], b, sums, part == 0),
+                            false => tiles.half_block(a(row), b, sums, part == 0),
+                        }
+                    }
+                }
+            }
+            // SAFETY: the rows and columns are among those of the task.
+            unsafe { self.write(rows, [first, count], &sums, bias, c) };
+        }
+        drop(tiles);
+        PANELS.set(panels);
+        BLOCKS.set(sums);
+    }
+
+    /// Writes sums of some row tiles (from, to) and some pairs of panels (first, number).
+    ///
+    /// # Safety
+    /// The target must have these rows and columns, which no other thread accesses.
+    #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+    unsafe fn write<T: Sum>(
+        &self,
+        rows: [usize; 2],
+        [first, count]: [usize; 2],
+        sums: &[[f32; NR]],
+        bias: Option<&[f32]>,
+        c: &Target<'_, T>,
+    ) {
+        let blocks = (rows[1] - rows[0]).div_ceil(2);
+        let (c, stride) = (c.first(self.rows, self.columns), c.stride());
+        let from = rows[0] * TILE;
+        for row in from..self.rows.min(rows[1] * TILE) {
+            let (tile, line) = ((row - from) / TILE, row % TILE);
+            for panel in 0..2 * count {
+                let column = (2 * first + panel) * TILE;
+                let width = TILE.min(self.columns.saturating_sub(column));
+                let at = (panel / 2 * blocks + tile / 2) * BLOCK + (tile % 2 * 2 + panel % 2) * TILE + line;
+                let mut values = sums[at];
+                if let Some(bias) = bias.filter(|_| width > 0) {
+                    let bias = &bias[column..column + width];
+                    match bias.first_chunk::<TILE>() {
+                        Some(bias) => values.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias),
+                        None => values.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias),
+                    }
+                }
+                let values = values.map(T::of);
+                // SAFETY: the row is less than `rows`, and `width` columns from `column` on are left of `columns`.
+                unsafe {
+                    let c = c.add(row * stride + column);
+                    match width {
+                        TILE => c.cast::<[T; TILE]>().write_unaligned(values),
+                        _ => std::ptr::copy_nonoverlapping(values.as_ptr(), c, width),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Lines of a block of sums: two by two tiles, row by row.
+const BLOCK: usize = 4 * TILE;
+
+/// Layout of the tile registers, as the CPU reads it.
+#[repr(C, align(64))]
+struct Layout {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    bytes_per_row: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// Configured tile registers of this thread: eight tiles of 16 rows of 64 bytes.
+struct Tiles(std::marker::PhantomData<*const ()>);
+
+impl Tiles {
+    /// # Safety
+    /// Tiles must be [usable].
+    unsafe fn configure() -> Self {
+        let used = |value: u16| std::array::from_fn(|i| if i < 8 { value } else { 0 });
+        let layout = Layout {
+            palette: 1,
+            start_row: 0,
+            reserved: [0; 14],
+            bytes_per_row: used(64),
+            rows: used(16).map(|rows| rows as u8),
+        };
+        // SAFETY: the instruction reads 64 bytes.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &layout, options(nostack, readonly, preserves_flags)) };
+        Self(std::marker::PhantomData)
+    }
+
+    /// Adds the product of two row tiles and two panels to a block of sums, or with `first` sets it.
+    #[inline(always)]
+    fn block(&self, a: [&[[f32; NR]]; 2], b: [&[[f32; NR]]; 2], sums: &mut [[f32; NR]; BLOCK], first: bool) {
+        let lines = a[0].len();
+        assert!(lines > 0 && [a[0], a[1], b[0], b[1]].iter().all(|part| part.len() == lines && lines % TILE == 0));
+        // SAFETY: each iteration reads one of `lines / TILE` tiles of each part. `sums` has four tiles.
+        unsafe {
+            if first {
+                asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nomem, nostack));
+            } else {
+                asm!(
+                    "tileloadd tmm0, [{c} + {row}]",
+                    "tileloadd tmm1, [{c} + {row} + 1024]",
+                    "tileloadd tmm2, [{c} + {row} + 2048]",
+                    "tileloadd tmm3, [{c} + {row} + 3072]",
+                    c = in(reg) sums, row = in(reg) 64_usize, options(readonly, nostack),
+                );
+            }
+            asm!(
+                "2:",
+                "tileloadd tmm6, [{b} + {row}]",
+                "tileloadd tmm4, [{a} + {row}]",
+                "tileloadd tmm7, [{b2} + {row}]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tileloadd tmm5, [{a2} + {row}]",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {a}, 1024", "add {a2}, 1024", "add {b}, 1024", "add {b2}, 1024",
+                "dec {n}", "jnz 2b",
+                "tilestored [{c} + {row}], tmm0",
+                "tilestored [{c} + {row} + 1024], tmm1",
+                "tilestored [{c} + {row} + 2048], tmm2",
+                "tilestored [{c} + {row} + 3072], tmm3",
+                a = inout(reg) a[0].as_ptr() => _, a2 = inout(reg) a[1].as_ptr() => _,
+                b = inout(reg) b[0].as_ptr() => _, b2 = inout(reg) b[1].as_ptr() => _,
+                n = inout(reg) lines / TILE => _, row = in(reg) 64_usize, c = in(reg) sums, options(nostack),
+            );
+        }
+    }
+
+    /// Like [`block`](Self::block), for one row tile.
+    #[inline(always)]
+    fn half_block(&self, a: &[[f32; NR]], b: [&[[f32; NR]]; 2], sums: &mut [[f32; NR]; BLOCK], first: bool) {
+        let lines = a.len();
+        assert!(lines > 0 && [a, b[0], b[1]].iter().all(|part| part.len() == lines && lines % TILE == 0));
+        // SAFETY: as in `block`.
+        unsafe {
+            if first {
+                asm!("tilezero tmm0", "tilezero tmm1", options(nomem, nostack));
+            } else {
+                asm!(
+                    "tileloadd tmm0, [{c} + {row}]",
+                    "tileloadd tmm1, [{c} + {row} + 1024]",
+                    c = in(reg) sums, row = in(reg) 64_usize, options(readonly, nostack),
+                );
+            }
+            asm!(
+                "2:",
+                "tileloadd tmm4, [{a} + {row}]",
+                "tileloadd tmm6, [{b} + {row}]",
+                "tileloadd tmm7, [{b2} + {row}]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "add {a}, 1024", "add {b}, 1024", "add {b2}, 1024",
+                "dec {n}", "jnz 2b",
+                "tilestored [{c} + {row}], tmm0",
+                "tilestored [{c} + {row} + 1024], tmm1",
+                a = inout(reg) a.as_ptr() => _,
+                b = inout(reg) b[0].as_ptr() => _, b2 = inout(reg) b[1].as_ptr() => _,
+                n = inout(reg) lines / TILE => _, row = in(reg) 64_usize, c = in(reg) sums, options(nostack),
+            );
+        }
+    }
+}
+
+impl Drop for Tiles {
+    /// Makes the registers unused again, so that the system need not save them.
+    fn drop(&mut self) {
+        // SAFETY: tiles are usable, as the caller of `configure` guarantees.
+        unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
+    }
+}
