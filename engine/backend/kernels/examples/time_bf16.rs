@@ -35,7 +35,7 @@ fn main() {
             let mut best = f64::INFINITY;
             for _ in 0..(OPERATIONS / operations).clamp(3.0, 100.0) as usize {
                 let start = Instant::now();
-                let Some(c) = product_bf16(a, b, None) else {
+                let Some(c) = product_bf16::<u16>(a, b, None) else {
                     println!("this CPU does not multiply bf16");
                     return;
                 };

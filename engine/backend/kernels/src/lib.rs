@@ -4,7 +4,8 @@
 //! compiled at the highest optimisation level while `grove-backend` shares its instantiations.
 //!
 //! The loops are plain Rust that the compiler vectorises. They are compiled for any CPU of the target, with AVX2 and FMA, and
-//! with AVX-512. One version is selected at run time (`GROVE_CPU_CAPABILITY=avx2` or `baseline` selects a lower one). Rows
+//! with AVX-512. One version is selected at run time (`GROVE_CPU_CAPABILITY=avx2` or `baseline` selects a lower one). Products of
+//! bf16 use AMX where the CPU has it (`GROVE_CPU_CAPABILITY=avx512` disables it). Rows
 //! are divided among rayon's threads. [`set_deterministic`] documents the results that depend on the number of threads, and
 //! disables this dependence. NaN in the inputs propagates to the outputs.
 #![warn(missing_docs)]
@@ -51,7 +52,7 @@ pub use gelu::{gelu_erf, gelu_erf_backward, gelu_erf_in_place, gelu_tanh, gelu_t
 pub use half::{
     HalfFormat, HalfMatrix, matmul_half, narrowed, narrowed_and_scaled, product_bf16, widen, widened, widened_rows,
 };
-pub use matmul::{Matrix, matmul, product, sum_rows};
+pub use matmul::{Matrix, Rounded, matmul, product, sum_rows};
 pub use memory::{is_single_threaded, keep_freed_memory};
 pub use nll::{nll, nll_backward};
 pub use norm::RowNorm;

@@ -10,12 +10,15 @@ use super::{
 use crate::{
     dispatch::PIECE,
     fresh::{by_chunks, extend_by_chunks},
-    half::{HalfFormat, Pairs, join, join_neighbours, narrow_part, widen_part, widened},
-    matmul::{GEMV_ROWS, Matrix, multiplies_bf16, pair_product},
+    half::{HalfFormat, narrow_part, product_bf16, widen_part, widened},
+    matmul::{GEMV_ROWS, Matrix, multiplies_bf16},
 };
 
 /// Maximum number of elements of f32 that are held at a time, unless a single image has more: 4 MiB.
 const HELD: usize = 1 << 20;
+
+/// Panic message: [`Conv2d::is_product_of_pairs`] and the number of rows have been checked.
+const FOUND: &str = "a kernel for many rows on this CPU";
 
 /// Like [`conv2d`], for 16-bit floats. For bf16 on a CPU that multiplies pairs, subnormal elements count as 0 if the kernel has
 /// one element.
@@ -79,17 +82,26 @@ pub fn conv2d_backward_weight_bf16(x: &[u16], grad: &[u16], conv: &Conv2d) -> Op
         return None;
     }
     // The summed axis is that of the pixels of all images.
-    let [a, b] = [(grad, conv.channels_out), (x, conv.channels_in)].map(|(of, channels)| {
-        let pixels = conv.height * conv.width;
-        let columns = pixels.div_ceil(2);
-        let joined = by_chunks(channels * conv.batch * columns, columns, |row, out| {
-            let (channel, image) = (row / conv.batch, row % conv.batch);
-            join_neighbours(&of[(image * channels + channel) * pixels..][..pixels], out);
-        });
-        (joined, channels, conv.batch * columns)
-    });
-    let [a, b] = [&a, &b].map(|(joined, channels, columns)| Matrix::new(joined, *channels, *columns));
-    Some(pair_product(a, b.transpose(), None))
+    let columns = conv.batch * conv.height * conv.width;
+    let [a, b] =
+        [(grad, conv.channels_out), (x, conv.channels_in)].map(|(of, channels)| by_channel(of, conv, channels));
+    product_bf16(
+        Matrix::new(&a, conv.channels_out, columns),
+        Matrix::new(&b, conv.channels_in, columns).transpose(),
+        None,
+    )
+}
+
+/// Returns images as `[channels, batch, pixels]`.
+fn by_channel<'a>(x: &'a [u16], conv: &Conv2d, channels: usize) -> Cow<'a, [u16]> {
+    if conv.batch == 1 {
+        return Cow::Borrowed(x);
+    }
+    let pixels = x.len() / (conv.batch * channels);
+    Cow::Owned(by_chunks(x.len(), pixels, |i, out| {
+        let (channel, image) = (i / conv.batch, i % conv.batch);
+        out.copy_from_slice(&x[(image * channels + channel) * pixels..][..pixels]);
+    }))
 }
 
 impl Conv2d {
@@ -119,24 +131,14 @@ fn pointwise(weight: Matrix<'_, u16>, x: &[u16], conv: &Conv2d, epilogue: Epilog
     let (channels_in, channels) = (conv.channels_in, conv.channels_out);
     let [rows, columns] = conv.output();
     let pixels = rows * columns;
-    let weight = Pairs::new(weight);
-    let weight = weight.matrix();
     let Epilogue { scale, shift, residual, relu } = epilogue;
     let finish = Finish::new(Epilogue { scale, shift, residual: None, relu }, channels);
     let mut y = Vec::with_capacity(conv.batch * channels * pixels);
     for (first, batch) in parts(conv.batch, channels * pixels) {
         let size = channels_in * conv.height * conv.width;
         let x = strided(&x[first * size..][..batch * size], conv);
-        let joined = by_chunks(weight.columns * batch * pixels, batch * pixels, |pair, out| {
-            for (image, out) in out.chunks_exact_mut(pixels).enumerate() {
-                let [a, b] = [2 * pair, 2 * pair + 1].map(|channel| match channel < channels_in {
-                    true => &x[(image * channels_in + channel) * pixels..][..pixels],
-                    false => &[],
-                });
-                join(a, b, out);
-            }
-        });
-        let sums = pair_product(weight, Matrix::new(&joined, weight.columns, batch * pixels), None);
+        let x = by_channel(&x, &Conv2d { batch, ..*conv }, channels_in);
+        let sums: Vec<f32> = product_bf16(weight, Matrix::new(&x, channels_in, batch * pixels), None).expect(FOUND);
         extend_by_chunks(&mut y, batch * channels * pixels, pixels, |plane, y| {
             let (image, channel) = (plane / channels, plane % channels);
             let sums = &sums[(channel * batch + image) * pixels..][..pixels];

@@ -11,7 +11,6 @@ pub(crate) use convert::{Bf16, F16, Half, narrow_part, widen_part, widen_rows};
 pub use convert::{HalfFormat, narrowed, narrowed_and_scaled, widen, widened, widened_rows};
 use convert::{widen_columns, widen_transposed};
 pub use pairs::product_bf16;
-pub(crate) use pairs::{Pairs, join, join_neighbours};
 
 use crate::matmul::{GEMV_ROWS, Matrix, NR, Source, gemv, matmul_converted};
 

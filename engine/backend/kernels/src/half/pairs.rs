@@ -1,37 +1,37 @@
-//! Products of bf16 by the instructions of AVX512-BF16, which multiply pairs of numbers and add the products in f32.
+//! Products of bf16 by tiles of AMX, or by the instructions of AVX512-BF16, which multiply pairs of numbers and add the products
+//! in f32.
 
 use std::borrow::Cow;
 
 use crate::{
     dispatch::vectorized,
     fresh::by_chunks,
-    matmul::{GEMV_ROWS, Matrix, multiplies_bf16, pair_product},
+    matmul::{GEMV_ROWS, Matrix, Rounded, multiplies_bf16, pair_product, tile_product},
 };
 
-/// Computes `a b + bias` in f32, as `[a.rows, b.columns]`, for matrices of bf16. Subnormal elements count as 0. Returns `None`
+/// Computes `a b + bias` in f32, rounded once, as `[a.rows, b.columns]`, for matrices of bf16. Subnormal elements count as 0. Returns `None`
 /// if this CPU does not multiply bf16, or if there are so few rows that reading `b` takes the time.
 ///
 /// # Panics
 /// If the sizes do not match.
-pub fn product_bf16(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<f32>> {
+pub fn product_bf16<T: Rounded>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<T>> {
     a.check();
     b.check();
     assert!(a.columns == b.rows && bias.is_none_or(|bias| bias.len() == b.columns), "sizes that do not match");
     if a.rows <= GEMV_ROWS || a.columns == 0 || b.columns == 0 || !multiplies_bf16() {
         return None;
     }
-    #[cfg(target_arch = "x86_64")]
-    if let Some(c) = crate::matmul::tile_product(a, b, bias) {
+    if let Some(c) = tile_product(a, b, bias) {
         return Some(c);
     }
     // The summed axis is that of the columns, so `b` is joined as its transpose.
     let b = b.transpose();
     let [a, b] = [a, b].map(Pairs::new);
-    Some(pair_product(a.matrix(), b.matrix().transpose(), bias))
+    Some(T::all(pair_product(a.matrix(), b.matrix().transpose(), bias)))
 }
 
 /// A matrix of pairs, as [`pair_product`] takes it.
-pub(crate) struct Pairs<'a> {
+struct Pairs<'a> {
     data: Cow<'a, [f32]>,
     rows: usize,
     columns: usize,
@@ -41,12 +41,12 @@ pub(crate) struct Pairs<'a> {
 
 impl<'a> Pairs<'a> {
     /// Joins columns `2 j` and `2 j + 1` as column `j`; a missing last column is 0.
-    pub fn new(m: Matrix<'a, u16>) -> Self {
+    fn new(m: Matrix<'a, u16>) -> Self {
         let (data, stride) = pairs(m);
         Self { data, rows: m.rows, columns: m.columns.div_ceil(2), stride, transposed: m.transposed }
     }
 
-    pub fn matrix(&self) -> Matrix<'_> {
+    fn matrix(&self) -> Matrix<'_> {
         let Self { ref data, rows, columns, stride, transposed } = *self;
         Matrix { data, rows, columns, stride, transposed }
     }
@@ -76,7 +76,7 @@ fn pairs(m: Matrix<'_, u16>) -> (Cow<'_, [f32]>, usize) {
 }
 
 /// Joins elements `2 j` and `2 j + 1` of a row; a missing last element is 0.
-pub(crate) fn join_neighbours(row: &[u16], out: &mut [f32]) {
+fn join_neighbours(row: &[u16], out: &mut [f32]) {
     let (pairs, rest) = row.as_chunks::<2>();
     for (out, &pair) in out.iter_mut().zip(pairs.iter().chain(&rest.first().map(|&last| [last, 0]))) {
         *out = joined(pair);
@@ -137,15 +137,13 @@ mod tests {
                 let (x, y) = (widened(HalfFormat::Bf16, &a), widened(HalfFormat::Bf16, &b));
                 let a_at = |i, p| if a_transposed { p * (m + extra) + i } else { i * (k + extra) + p };
                 let b_at = |p, j| if b_transposed { j * (k + extra) + p } else { p * (n + extra) + j };
-                let found = product_bf16(
-                    matrix(&a, m, k, a_transposed, a_inner),
-                    matrix(&b, k, n, b_transposed, b_inner),
-                    Some(&bias),
-                );
-                let Some(found) = found else {
+                let (left, right) = (matrix(&a, m, k, a_transposed, a_inner), matrix(&b, k, n, b_transposed, b_inner));
+                let Some(found) = product_bf16::<f32>(left, right, Some(&bias)) else {
                     assert!(!multiplies_bf16() || m <= GEMV_ROWS);
                     continue;
                 };
+                let rounded = product_bf16::<u16>(left, right, Some(&bias)).expect("the same sizes");
+                assert_eq!(rounded, narrowed(HalfFormat::Bf16, &found));
                 for (at, &found) in found.iter().enumerate() {
                     let (i, j) = (at / n, at % n);
                     let terms = || (0..k).map(|p| f64::from(x[a_at(i, p)]) * f64::from(y[b_at(p, j)]));
@@ -165,7 +163,7 @@ mod tests {
             let b: Vec<u16> = (0..k * n).map(|i| 0xbf00 - (i * 104_729 % 97) as u16).collect();
             let with = |threads: usize| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                pool.install(|| product_bf16(Matrix::new(&a, m, k), Matrix::new(&b, k, n), None))
+                pool.install(|| product_bf16::<f32>(Matrix::new(&a, m, k), Matrix::new(&b, k, n), None))
             };
             let one = with(1);
             for threads in [2, 3, 8] {
@@ -181,7 +179,7 @@ mod tests {
             let mut b = vec![1.0; 30 * 40];
             b[11 * 40 + 7] = value;
             let b = narrowed(HalfFormat::Bf16, &b);
-            if let Some(c) = product_bf16(Matrix::new(&a, 20, 30), Matrix::new(&b, 30, 40), None) {
+            if let Some(c) = product_bf16::<f32>(Matrix::new(&a, 20, 30), Matrix::new(&b, 30, 40), None) {
                 for (i, value) in c.iter().enumerate() {
                     assert_eq!(value.to_string(), if i % 40 == 7 { expected } else { "30" });
                 }

@@ -8,7 +8,7 @@
 use rayon::prelude::*;
 use std::{arch::asm, cell::Cell};
 
-use super::{Matrix, bf16_tile::Operand, microkernel::NR, panel_rows::PanelRows, target::Target};
+use super::{Matrix, Rounded, bf16_tile::Operand, microkernel::NR, panel_rows::PanelRows, target::Target};
 use crate::dispatch::CpuCapability;
 
 /// Rows of a tile, and 4-byte columns.
@@ -39,33 +39,12 @@ pub(crate) fn usable() -> bool {
     CpuCapability::get() >= CpuCapability::Amx
 }
 
-/// Types of results.
-pub(crate) trait Sum: Copy + Send {
-    /// Rounds a sum.
-    fn of(sum: f32) -> Self;
-}
-
-impl Sum for f32 {
-    #[inline(always)]
-    fn of(sum: f32) -> Self {
-        sum
-    }
-}
-
-/// The bits of a bf16.
-impl Sum for u16 {
-    #[inline(always)]
-    fn of(sum: f32) -> Self {
-        <crate::half::Bf16 as crate::half::Half>::rounded(sum)
-    }
-}
-
 /// Computes `c = a b + bias`, for non-empty matrices of bf16. Subnormal numbers count as 0. Writes the target's first `a.rows`
 /// rows of `b.columns` completely.
 ///
 /// # Panics
 /// If tiles are not [usable], or the target is too small.
-pub(super) fn multiply<T: Sum>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>, c: &Target<'_, T>) {
+pub(super) fn multiply<T: Rounded>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>, c: &Target<'_, T>) {
     assert!(usable(), "no AMX");
     c.first(a.rows, b.columns);
     let (left, right) = (Operand::of_rows(a), Operand::of_columns(b));
@@ -119,7 +98,7 @@ impl Product {
     /// # Safety
     /// Tiles must be [usable]. The target must have these rows and columns, which no other thread accesses.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-    unsafe fn task<T: Sum>(
+    unsafe fn task<T: Rounded>(
         &self,
         rows: [usize; 2],
         pairs: [usize; 2],
@@ -172,7 +151,7 @@ impl Product {
     /// # Safety
     /// The target must have these rows and columns, which no other thread accesses.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-    unsafe fn write<T: Sum>(
+    unsafe fn write<T: Rounded>(
         &self,
         rows: [usize; 2],
         [first, count]: [usize; 2],
@@ -197,7 +176,7 @@ impl Product {
                         None => values.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias),
                     }
                 }
-                let values = values.map(T::of);
+                let values = values.map(T::rounded);
                 // SAFETY: the row is less than `rows`, and `width` columns from `column` on are left of `columns`.
                 unsafe {
                     let c = c.add(row * stride + column);

@@ -25,7 +25,11 @@ mod target;
 use rayon::prelude::*;
 use std::{borrow::Cow, cell::Cell};
 
-use crate::{dispatch::TASK, fresh::by_chunks};
+use crate::{
+    dispatch::TASK,
+    fresh::by_chunks,
+    half::{Bf16, Half, HalfFormat, narrowed},
+};
 pub(crate) use avx512::{MR_AVX512, Start, multiplies_bf16, usable as has_avx512, with_strips};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::{by_height, microkernel as avx512_microkernel};
@@ -42,6 +46,38 @@ pub(crate) use packed_b::PackedB;
 pub(crate) use panel_rows::PanelRows;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use target::Target;
+
+/// Types of the results of products that are computed in f32.
+pub trait Rounded: Copy + Send {
+    /// Rounds a result.
+    fn rounded(sum: f32) -> Self;
+
+    /// Rounds results.
+    fn all(sums: Vec<f32>) -> Vec<Self>;
+}
+
+impl Rounded for f32 {
+    #[inline(always)]
+    fn rounded(sum: f32) -> Self {
+        sum
+    }
+
+    fn all(sums: Vec<f32>) -> Vec<Self> {
+        sums
+    }
+}
+
+/// The bits of a bf16.
+impl Rounded for u16 {
+    #[inline(always)]
+    fn rounded(sum: f32) -> Self {
+        Bf16::rounded(sum)
+    }
+
+    fn all(sums: Vec<f32>) -> Vec<Self> {
+        narrowed(HalfFormat::Bf16, &sums)
+    }
+}
 
 /// A matrix in a slice.
 #[derive(Clone, Copy)]
@@ -163,21 +199,19 @@ pub(crate) fn pair_product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -
     unreachable!("this CPU does not multiply bf16")
 }
 
-/// Computes `a b + bias` for non-empty matrices of bf16, rounded to the type of the results, with AMX; `None` if this CPU or the
-/// system has none.
+/// Computes `a b + bias` for non-empty matrices of bf16 with AMX; `None` if this CPU or the system has none.
 ///
 /// # Panics
 /// If the sizes do not match.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn tile_product<T: amx::Sum>(
-    a: Matrix<'_, u16>,
-    b: Matrix<'_, u16>,
-    bias: Option<&[f32]>,
-) -> Option<Vec<T>> {
-    amx::usable().then(|| written(a.rows, b.columns, |c| amx::multiply(a, b, bias, c)))
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+pub(crate) fn tile_product<T: Rounded>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<T>> {
+    #[cfg(target_arch = "x86_64")]
+    return amx::usable().then(|| written(a.rows, b.columns, |c| amx::multiply(a, b, bias, c)));
+    #[cfg(not(target_arch = "x86_64"))]
+    None
 }
 
-/// Returns a new matrix that a function of [`amx`] or [`blocked`] writes.
+/// Returns a new matrix that a function of `amx` or [`blocked`] writes.
 #[cfg(target_arch = "x86_64")]
 fn written<T>(rows: usize, columns: usize, multiply: impl FnOnce(&Target<'_, T>)) -> Vec<T> {
     let mut c = Vec::with_capacity(rows * columns);

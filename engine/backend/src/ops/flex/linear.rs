@@ -17,8 +17,16 @@ pub(super) trait Element: Copy {
     /// Returns the stored elements of a tensor.
     fn stored(x: &FlexTensor) -> &[Self];
 
-    /// Computes `a b + bias`; `None` if there is no kernel for these sizes on this CPU.
-    fn product(a: Matrix<'_, Self>, b: Matrix<'_, Self>, bias: Option<&[f32]>) -> Option<Vec<f32>>;
+    /// Computes `a b` in f32; `None` if there is no kernel for these sizes on this CPU.
+    fn product(a: Matrix<'_, Self>, b: Matrix<'_, Self>) -> Option<Vec<f32>>;
+
+    /// Like [`product`](Self::product), plus a bias, as a tensor of the elements' dtype.
+    fn rounded_product(
+        a: Matrix<'_, Self>,
+        b: Matrix<'_, Self>,
+        bias: Option<&[f32]>,
+        shape: Shape,
+    ) -> Option<FlexTensor>;
 
     /// Sums the rows of a contiguous tensor, of `columns` elements each.
     fn sum_rows(x: &FlexTensor, columns: usize) -> Vec<f32>;
@@ -29,8 +37,12 @@ impl Element for f32 {
         x.storage::<f32>()
     }
 
-    fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Option<Vec<f32>> {
-        Some(kernels::product(a, b, bias))
+    fn product(a: Matrix<'_>, b: Matrix<'_>) -> Option<Vec<f32>> {
+        Some(kernels::product(a, b, None))
+    }
+
+    fn rounded_product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, shape: Shape) -> Option<FlexTensor> {
+        Some(product(a, b, bias, shape))
     }
 
     fn sum_rows(x: &FlexTensor, columns: usize) -> Vec<f32> {
@@ -45,8 +57,17 @@ impl Element for u16 {
         half::bits(x)
     }
 
-    fn product(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<f32>> {
-        kernels::product_bf16(a, b, bias)
+    fn product(a: Matrix<'_, u16>, b: Matrix<'_, u16>) -> Option<Vec<f32>> {
+        kernels::product_bf16(a, b, None)
+    }
+
+    fn rounded_product(
+        a: Matrix<'_, u16>,
+        b: Matrix<'_, u16>,
+        bias: Option<&[f32]>,
+        shape: Shape,
+    ) -> Option<FlexTensor> {
+        Some(half::tensor(kernels::product_bf16(a, b, bias)?, shape, DType::BF16))
     }
 
     fn sum_rows(x: &FlexTensor, columns: usize) -> Vec<f32> {
@@ -115,9 +136,9 @@ pub(super) fn forward_in_16_bits(mut inputs: Values<Flex>) -> Outcome<Flex> {
     let bias = inputs.take_optional_float(2).map(|bias| contiguous(half::cast(bias, DType::F32)));
     let shape = with_last(&x.layout().shape()[..], weight.shape()[1]);
     let by_pairs = [&x, &weight].iter().all(|x| x.dtype() == DType::BF16);
-    let product = || u16::product(rows(&x), matrix(&weight), bias.as_ref().map(elements));
+    let product = || u16::rounded_product(rows(&x), matrix(&weight), bias.as_ref().map(elements), shape);
     if let Some(y) = by_pairs.then(product).flatten() {
-        return Outcome::new([half::cast(tensor(y, shape), dtype)]);
+        return Outcome::new([y]);
     }
     let count = x.shape().num_elements() / weight.shape()[0].max(1);
     let x = half::cast(x, DType::F32);
@@ -151,7 +172,7 @@ pub(super) fn vjp(residuals: Values<Flex>, grads: Values<Flex>, wanted: &Wanted)
     gradients::<f32>(residuals, grads, wanted).expect("a product of f32 for all sizes")
 }
 
-/// Computes the gradients, in f32, from values of bf16; `None` if there is no kernel for them on this CPU.
+/// Computes the gradients from values of bf16, those of parameters in f32; `None` if there is no kernel for them on this CPU.
 pub(super) fn vjp_bf16(residuals: &Values<Flex>, grads: &Values<Flex>, wanted: &Wanted) -> Option<Values<Flex>> {
     let is_bf16 = |x: Option<&AnyTensor<Flex>>| x.is_none_or(|x| x.dtype() == DType::BF16);
     let all = is_bf16(residuals.get(0)) && is_bf16(residuals.get(1)) && is_bf16(grads.get(0));
@@ -170,7 +191,7 @@ fn gradients<T: Element>(
     let dx = match weight.as_ref().map(matrix::<T>) {
         Some(weight) => {
             let shape = with_last(&grad.layout().shape()[..], weight.rows);
-            Some(tensor(T::product(grads, weight.transpose(), None)?, shape))
+            Some(T::rounded_product(grads, weight.transpose(), None, shape)?)
         }
         None => None,
     };
@@ -180,11 +201,11 @@ fn gradients<T: Element>(
         // both in order.
         Some(x) if transposed => {
             let shape = Shape::from([grads.columns, x.columns]);
-            Some(Flex::float_swap_dims(tensor(T::product(grads.transpose(), x, None)?, shape), 0, 1))
+            Some(Flex::float_swap_dims(tensor(T::product(grads.transpose(), x)?, shape), 0, 1))
         }
         Some(x) => {
             let shape = Shape::from([x.columns, grads.columns]);
-            Some(tensor(T::product(x.transpose(), grads, None)?, shape))
+            Some(tensor(T::product(x.transpose(), grads)?, shape))
         }
         None => None,
     };

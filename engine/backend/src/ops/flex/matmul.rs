@@ -25,7 +25,7 @@ pub(super) fn forward_bf16(inputs: &Values<Flex>) -> Option<Outcome<Flex>> {
     let count = batch.iter().product::<usize>();
     let out = if count == 1 { product(0)? } else { (0..count).map(product).collect::<Option<Vec<_>>>()?.concat() };
     let shape = Shape::from([&batch[..], &[m, n]].concat());
-    Some(Outcome::new([half::cast(tensor(out, shape), DType::BF16)]))
+    Some(Outcome::new([half::tensor(out, shape, DType::BF16)]))
 }
 
 /// Returns the batch axes of a product, and its numbers of rows and columns.
