@@ -1,6 +1,6 @@
 //! Times matrix products of bf16, some common sizes or a given one: `cargo run -p grove-kernels --example time_bf16 -- 512 768 3072`
 
-use grove_kernels::{HalfFormat, Matrix, narrowed, product_bf16};
+use grove_kernels::{HalfFormat, Matrix, narrowed, rounded_product_bf16};
 use std::time::Instant;
 
 const SIZES: [[usize; 3]; 7] = [
@@ -35,7 +35,7 @@ fn main() {
             let mut best = f64::INFINITY;
             for _ in 0..(OPERATIONS / operations).clamp(3.0, 100.0) as usize {
                 let start = Instant::now();
-                let Some(c) = product_bf16::<u16>(a, b, None) else {
+                let Some(c) = rounded_product_bf16(a, b, None) else {
                     println!("this CPU does not multiply bf16");
                     return;
                 };

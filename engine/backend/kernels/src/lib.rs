@@ -50,9 +50,10 @@ pub use dispatch::{CpuCapability, as_worker, for_chunks, in_pool};
 pub use dropout::{Dropout, random_bits};
 pub use gelu::{gelu_erf, gelu_erf_backward, gelu_erf_in_place, gelu_tanh, gelu_tanh_backward, gelu_tanh_in_place};
 pub use half::{
-    HalfFormat, HalfMatrix, matmul_half, narrowed, narrowed_and_scaled, product_bf16, widen, widened, widened_rows,
+    HalfFormat, HalfMatrix, matmul_half, narrowed, narrowed_and_scaled, product_bf16, rounded_product_bf16, widen,
+    widened, widened_rows,
 };
-pub use matmul::{Matrix, Rounded, matmul, product, sum_rows};
+pub use matmul::{Matrix, matmul, product, sum_rows};
 pub use memory::{is_single_threaded, keep_freed_memory};
 pub use nll::{nll, nll_backward};
 pub use norm::RowNorm;

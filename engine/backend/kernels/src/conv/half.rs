@@ -138,7 +138,7 @@ fn pointwise(weight: Matrix<'_, u16>, x: &[u16], conv: &Conv2d, epilogue: Epilog
         let size = channels_in * conv.height * conv.width;
         let x = strided(&x[first * size..][..batch * size], conv);
         let x = by_channel(&x, &Conv2d { batch, ..*conv }, channels_in);
-        let sums: Vec<f32> = product_bf16(weight, Matrix::new(&x, channels_in, batch * pixels), None).expect(FOUND);
+        let sums = product_bf16(weight, Matrix::new(&x, channels_in, batch * pixels), None).expect(FOUND);
         extend_by_chunks(&mut y, batch * channels * pixels, pixels, |plane, y| {
             let (image, channel) = (plane / channels, plane % channels);
             let sums = &sums[(channel * batch + image) * pixels..][..pixels];

@@ -9,12 +9,24 @@ use crate::{
     matmul::{GEMV_ROWS, Matrix, Rounded, multiplies_bf16, pair_product, tile_product},
 };
 
-/// Computes `a b + bias` in f32, rounded once, as `[a.rows, b.columns]`, for matrices of bf16. Subnormal elements count as 0. Returns `None`
+/// Computes `a b + bias` in f32, as `[a.rows, b.columns]`, for matrices of bf16. Subnormal elements count as 0. Returns `None`
 /// if this CPU does not multiply bf16, or if there are so few rows that reading `b` takes the time.
 ///
 /// # Panics
 /// If the sizes do not match.
-pub fn product_bf16<T: Rounded>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<T>> {
+pub fn product_bf16(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<f32>> {
+    product(a, b, bias)
+}
+
+/// Like [`product_bf16`], with each result rounded to bf16.
+///
+/// # Panics
+/// If the sizes do not match.
+pub fn rounded_product_bf16(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<u16>> {
+    product(a, b, bias)
+}
+
+fn product<T: Rounded>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<T>> {
     a.check();
     b.check();
     assert!(a.columns == b.rows && bias.is_none_or(|bias| bias.len() == b.columns), "sizes that do not match");
@@ -138,11 +150,11 @@ mod tests {
                 let a_at = |i, p| if a_transposed { p * (m + extra) + i } else { i * (k + extra) + p };
                 let b_at = |p, j| if b_transposed { j * (k + extra) + p } else { p * (n + extra) + j };
                 let (left, right) = (matrix(&a, m, k, a_transposed, a_inner), matrix(&b, k, n, b_transposed, b_inner));
-                let Some(found) = product_bf16::<f32>(left, right, Some(&bias)) else {
+                let Some(found) = product_bf16(left, right, Some(&bias)) else {
                     assert!(!multiplies_bf16() || m <= GEMV_ROWS);
                     continue;
                 };
-                let rounded = product_bf16::<u16>(left, right, Some(&bias)).expect("the same sizes");
+                let rounded = rounded_product_bf16(left, right, Some(&bias)).expect("the same sizes");
                 assert_eq!(rounded, narrowed(HalfFormat::Bf16, &found));
                 for (at, &found) in found.iter().enumerate() {
                     let (i, j) = (at / n, at % n);
@@ -163,7 +175,7 @@ mod tests {
             let b: Vec<u16> = (0..k * n).map(|i| 0xbf00 - (i * 104_729 % 97) as u16).collect();
             let with = |threads: usize| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                pool.install(|| product_bf16::<f32>(Matrix::new(&a, m, k), Matrix::new(&b, k, n), None))
+                pool.install(|| product_bf16(Matrix::new(&a, m, k), Matrix::new(&b, k, n), None))
             };
             let one = with(1);
             for threads in [2, 3, 8] {
@@ -179,7 +191,7 @@ mod tests {
             let mut b = vec![1.0; 30 * 40];
             b[11 * 40 + 7] = value;
             let b = narrowed(HalfFormat::Bf16, &b);
-            if let Some(c) = product_bf16::<f32>(Matrix::new(&a, 20, 30), Matrix::new(&b, 30, 40), None) {
+            if let Some(c) = product_bf16(Matrix::new(&a, 20, 30), Matrix::new(&b, 30, 40), None) {
                 for (i, value) in c.iter().enumerate() {
                     assert_eq!(value.to_string(), if i % 40 == 7 { expected } else { "30" });
                 }

@@ -151,6 +151,7 @@ impl Product {
     /// # Safety
     /// The target must have these rows and columns, which no other thread accesses.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+    #[allow(clippy::needless_range_loop)]
     unsafe fn write<T: Rounded>(
         &self,
         rows: [usize; 2],
@@ -176,13 +177,16 @@ impl Product {
                         None => values.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias),
                     }
                 }
-                let values = values.map(T::rounded);
+                let mut rounded = [T::rounded(0.0); TILE];
+                for i in 0..TILE {
+                    rounded[i] = T::rounded(values[i]);
+                }
                 // SAFETY: the row is less than `rows`, and `width` columns from `column` on are left of `columns`.
                 unsafe {
                     let c = c.add(row * stride + column);
                     match width {
-                        TILE => c.cast::<[T; TILE]>().write_unaligned(values),
-                        _ => std::ptr::copy_nonoverlapping(values.as_ptr(), c, width),
+                        TILE => c.cast::<[T; TILE]>().write_unaligned(rounded),
+                        _ => std::ptr::copy_nonoverlapping(rounded.as_ptr(), c, width),
                     }
                 }
             }

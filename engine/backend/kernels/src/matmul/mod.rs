@@ -48,7 +48,7 @@ pub(crate) use panel_rows::PanelRows;
 pub(crate) use target::Target;
 
 /// Types of the results of products that are computed in f32.
-pub trait Rounded: Copy + Send {
+pub(crate) trait Rounded: Copy + Send {
     /// Rounds a result.
     fn rounded(sum: f32) -> Self;
 

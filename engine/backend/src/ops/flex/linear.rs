@@ -67,7 +67,7 @@ impl Element for u16 {
         bias: Option<&[f32]>,
         shape: Shape,
     ) -> Option<FlexTensor> {
-        Some(half::tensor(kernels::product_bf16(a, b, bias)?, shape, DType::BF16))
+        Some(half::tensor(kernels::rounded_product_bf16(a, b, bias)?, shape, DType::BF16))
     }
 
     fn sum_rows(x: &FlexTensor, columns: usize) -> Vec<f32> {

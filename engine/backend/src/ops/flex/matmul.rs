@@ -20,7 +20,7 @@ pub(super) fn forward_bf16(inputs: &Values<Flex>) -> Option<Outcome<Flex>> {
     let (batch, [m, n]) = sizes(&a, &b);
     let product = |i: usize| {
         let (a, b) = (matrix_at::<u16>(&a, offset(&a, &batch, i)), matrix_at::<u16>(&b, offset(&b, &batch, i)));
-        kernels::product_bf16(a, b, None)
+        kernels::rounded_product_bf16(a, b, None)
     };
     let count = batch.iter().product::<usize>();
     let out = if count == 1 { product(0)? } else { (0..count).map(product).collect::<Option<Vec<_>>>()?.concat() };
