@@ -231,7 +231,9 @@ impl Tiles {
     #[inline(always)]
     fn block(&self, a: [&[[f32; NR]]; 2], b: [&[[f32; NR]]; 2], sums: &mut [[f32; NR]; BLOCK], first: bool) {
         let lines = a[0].len();
-        assert!(lines > 0 && [a[0], a[1], b[0], b[1]].iter().all(|part| part.len() == lines && lines % TILE == 0));
+        assert!(
+            lines > 0 && [a[0], a[1], b[0], b[1]].iter().all(|part| part.len() == lines && lines.is_multiple_of(TILE))
+        );
         // SAFETY: each iteration reads one of `lines / TILE` tiles of each part. `sums` has four tiles.
         unsafe {
             if first {
@@ -272,7 +274,7 @@ impl Tiles {
     #[inline(always)]
     fn half_block(&self, a: &[[f32; NR]], b: [&[[f32; NR]]; 2], sums: &mut [[f32; NR]; BLOCK], first: bool) {
         let lines = a.len();
-        assert!(lines > 0 && [a, b[0], b[1]].iter().all(|part| part.len() == lines && lines % TILE == 0));
+        assert!(lines > 0 && [a, b[0], b[1]].iter().all(|part| part.len() == lines && lines.is_multiple_of(TILE)));
         // SAFETY: as in `block`.
         unsafe {
             if first {

@@ -48,6 +48,7 @@ pub(crate) use panel_rows::PanelRows;
 pub(crate) use target::Target;
 
 /// Types of the results of products that are computed in f32.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(crate) trait Rounded: Copy + Send {
     /// Rounds a result.
     fn rounded(sum: f32) -> Self;
