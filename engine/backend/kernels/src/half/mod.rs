@@ -10,6 +10,8 @@ pub(crate) use convert::from_f16;
 pub(crate) use convert::{Bf16, F16, Half, narrow_part, widen_part, widen_rows};
 pub use convert::{HalfFormat, narrowed, narrowed_and_scaled, widen, widened, widened_rows};
 use convert::{widen_columns, widen_transposed};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use pairs::joined;
 pub use pairs::{product_bf16, rounded_product_bf16};
 
 use crate::matmul::{GEMV_ROWS, Matrix, NR, Source, gemv, matmul_converted};

@@ -97,7 +97,7 @@ fn join_neighbours(row: &[u16], out: &mut [f32]) {
 
 /// Returns a pair, the first number in the lower bits.
 #[inline(always)]
-fn joined([first, second]: [u16; 2]) -> f32 {
+pub(crate) fn joined([first, second]: [u16; 2]) -> f32 {
     f32::from_bits(u32::from(first) | u32::from(second) << 16)
 }
 

@@ -73,14 +73,11 @@ pub(super) fn multiply<T: Rounded>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias:
         let pairs = [band * share, pairs.min((band + 1) * share)];
         // SAFETY: tiles are usable. The target has all rows and columns, as checked above. Each task has a different
         // combination of rows and columns, and the caller holds the exclusive borrow.
-        unsafe { product.task(rows, pairs, &packed, &right, bias, c) };
+        unsafe { product.task(rows, pairs, &packed, &right, bias, c) }
     };
     let tasks = bands * parts;
-    if tasks == 1 {
-        run(0)
-    } else {
-        (0..tasks).into_par_iter().for_each(run)
-    }
+    let written: usize = if tasks == 1 { run(0) } else { (0..tasks).into_par_iter().map(run).sum() };
+    assert_eq!(written, a.rows * b.columns, "a task is missing");
     LEFT.set(packed);
 }
 
@@ -93,7 +90,7 @@ struct Product {
 }
 
 impl Product {
-    /// Computes the results of some row tiles (from, to) and some pairs of panels.
+    /// Computes the results of some row tiles (from, to) and some pairs of panels. Returns their number.
     ///
     /// # Safety
     /// Tiles must be [usable]. The target must have these rows and columns, which no other thread accesses.
@@ -106,7 +103,7 @@ impl Product {
         right: &Operand<'_>,
         bias: Option<&[f32]>,
         c: &Target<'_, T>,
-    ) {
+    ) -> usize {
         let (mut panels, mut sums) = (PANELS.take(), BLOCKS.take());
         let blocks = (rows[1] - rows[0]).div_ceil(2);
         let together = (SUMS / blocks.max(1)).clamp(1, pairs[1] - pairs[0]);
@@ -116,6 +113,7 @@ impl Product {
         sums.grow(together * blocks * BLOCK);
         // SAFETY: tiles are usable.
         let tiles = unsafe { Tiles::configure() };
+        let mut written = 0;
         for first in (pairs[0]..pairs[1]).step_by(together) {
             let count = together.min(pairs[1] - first);
             for part in 0..parts {
@@ -139,14 +137,15 @@ impl Product {
                 }
             }
             // SAFETY: the rows and columns are among those of the task.
-            unsafe { self.write(rows, [first, count], &sums, bias, c) };
+            written += unsafe { self.write(rows, [first, count], &sums, bias, c) };
         }
         drop(tiles);
         PANELS.set(panels);
         BLOCKS.set(sums);
+        written
     }
 
-    /// Writes sums of some row tiles (from, to) and some pairs of panels (first, number).
+    /// Writes sums of some row tiles (from, to) and some pairs of panels (first, number). Returns the number of results.
     ///
     /// # Safety
     /// The target must have these rows and columns, which no other thread accesses.
@@ -159,10 +158,11 @@ impl Product {
         sums: &[[f32; NR]],
         bias: Option<&[f32]>,
         c: &Target<'_, T>,
-    ) {
+    ) -> usize {
         let blocks = (rows[1] - rows[0]).div_ceil(2);
         let (c, stride) = (c.first(self.rows, self.columns), c.stride());
         let from = rows[0] * TILE;
+        let mut written = 0;
         for row in from..self.rows.min(rows[1] * TILE) {
             let (tile, line) = ((row - from) / TILE, row % TILE);
             for panel in 0..2 * count {
@@ -189,8 +189,10 @@ impl Product {
                         _ => std::ptr::copy_nonoverlapping(rounded.as_ptr(), c, width),
                     }
                 }
+                written += width;
             }
         }
+        written
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
     Matrix,
     amx::{NUMBERS, TILE},
 };
+use crate::half::joined;
 
 type Tile = [[f32; TILE]; TILE];
 
@@ -105,7 +106,7 @@ impl<'a> Operand<'a> {
         for (pair, line) in tile.iter_mut().enumerate() {
             let (first, second) = (at(2 * pair), at(2 * pair + 1));
             for i in 0..TILE {
-                line[i] = f32::from_bits(u32::from(first[i]) | u32::from(second[i]) << 16);
+                line[i] = joined([first[i], second[i]]);
             }
         }
     }
