@@ -9,16 +9,16 @@ pub(super) struct Im2colGeometry {
     pub plane: [usize; 2],
     /// Rows and columns of the grid.
     pub grid: [usize; 2],
-    stride: [usize; 2],
+    pub stride: [usize; 2],
     pub taps: Vec<[isize; 2]>,
     /// True if the grid is the plane itself.
     pub pointwise: bool,
     /// Minimum offset of the taps.
-    low: [isize; 2],
+    pub low: [isize; 2],
     /// Residues of the offsets modulo the stride.
-    residues: [Vec<usize>; 2],
+    pub residues: [Vec<usize>; 2],
     /// Maximum distance of a tap from the minimum offset, in strides.
-    reach: [usize; 2],
+    pub reach: [usize; 2],
 }
 
 /// Some grid rows of one image.
@@ -81,16 +81,20 @@ impl Im2colGeometry {
         if self.pointwise {
             return vec![0];
         }
-        let part = |tap: &[isize; 2], i: usize| {
-            let step = (tap[i] - self.low[i]) as usize;
-            let residue = self.residues[i].partition_point(|&residue| residue < step % self.stride[i]);
-            (step / self.stride[i], residue)
-        };
         let offset = |tap| {
-            let ((down, y), (right, x)) = (part(tap, 0), part(tap, 1));
+            let [[down, y], [right, x]] = self.steps(tap);
             down * self.pitch() + (y * self.residues[1].len() + x) * self.columns() + right
         };
         self.taps.iter().map(offset).collect()
+    }
+
+    /// Returns, for each axis, the distance of a tap from the minimum offset in strides, and the index of its residue.
+    pub fn steps(&self, tap: &[isize; 2]) -> [[usize; 2]; 2] {
+        [0, 1].map(|i| {
+            let step = (tap[i] - self.low[i]) as usize;
+            let residue = self.residues[i].partition_point(|&residue| residue < step % self.stride[i]);
+            [step / self.stride[i], residue]
+        })
     }
 
     /// Copies the elements of a channel that a band uses into a window:

@@ -1,17 +1,19 @@
 //! Convolutions of 16-bit floats. Sums and epilogue are computed in f32, and each result is rounded once. Some images at a time
 //! are converted or multiplied, so that their numbers in f32 stay in the last-level cache.
 
-use std::borrow::Cow;
-
 use super::{
     Conv2d, Epilogue, conv2d,
     finish::{Finish, finish},
+    geometry::Im2colGeometry,
+    input::{by_remainders, gathered},
+    planes::Planes,
 };
 use crate::{
+    determinism::deterministic,
     dispatch::PIECE,
-    fresh::{by_chunks, extend_by_chunks},
+    fresh::extend_by_chunks,
     half::{HalfFormat, narrow_part, product_bf16, widen_part, widened},
-    matmul::{GEMV_ROWS, Matrix, multiplies_bf16},
+    matmul::{GEMV_ROWS, Matrix, Runs, multiplies_bf16, multiplies_tiles, tile_product_of_runs},
 };
 
 /// Maximum number of elements of f32 that are held at a time, unless a single image has more: 4 MiB.
@@ -34,8 +36,9 @@ pub fn conv2d_half(
 ) -> Vec<u16> {
     conv.check(Some(x.len()), Some(weight.len()), None);
     epilogue.check(conv);
-    if conv.is_product_of_pairs(format) && conv.channels_out > GEMV_ROWS {
-        return pointwise(Matrix::new(weight, conv.channels_out, conv.channels_in), x, conv, epilogue);
+    if conv.is_product_of_pairs(format, conv.channels_out) {
+        let weight = Matrix::new(weight, conv.channels_out, conv.depth());
+        return correlate(weight, x, &conv.geometry(), conv, epilogue);
     }
     let [inputs, _, outputs] = Conv2d { batch: 1, ..*conv }.elements();
     let weight = widened(format, weight);
@@ -63,12 +66,20 @@ pub fn conv2d_half(
 /// If the sizes do not match.
 pub fn conv2d_backward_input_bf16(weight: &[u16], grad: &[u16], conv: &Conv2d) -> Option<Vec<u16>> {
     conv.check(None, Some(weight.len()), Some(grad.len()));
-    if !conv.has_gradients_of_pairs() {
-        return None;
-    }
-    let weight = Matrix::new(weight, conv.channels_out, conv.channels_in).transpose();
-    let backward = Conv2d { channels_in: conv.channels_out, channels_out: conv.channels_in, ..*conv };
-    Some(pointwise(weight, grad, &backward, Epilogue::default()))
+    conv.has_gradients_of_pairs().then(|| {
+        let backward = Conv2d { channels_in: conv.channels_out, channels_out: conv.channels_in, ..*conv };
+        by_remainders(conv, |geometry, elements| match conv.kernel {
+            [1, 1] => {
+                let weight = Matrix::new(weight, conv.channels_out, conv.channels_in).transpose();
+                correlate(weight, grad, &geometry, &backward, Epilogue::default())
+            }
+            _ => {
+                let weight = gathered(weight, conv, elements);
+                let weight = Matrix::new(&weight, conv.channels_in, conv.channels_out * elements.len());
+                correlate(weight, grad, &geometry, &backward, Epilogue::default())
+            }
+        })
+    })
 }
 
 /// Computes the gradient of the weight of a convolution of bf16, in f32, from the input and the gradient of the output. Returns
@@ -81,42 +92,31 @@ pub fn conv2d_backward_weight_bf16(x: &[u16], grad: &[u16], conv: &Conv2d) -> Op
     if !conv.has_gradients_of_pairs() {
         return None;
     }
-    // The summed axis is that of the pixels of all images.
-    let columns = conv.batch * conv.height * conv.width;
-    let [a, b] =
-        [(grad, conv.channels_out), (x, conv.channels_in)].map(|(of, channels)| by_channel(of, conv, channels));
-    product_bf16(
-        Matrix::new(&a, conv.channels_out, columns),
-        Matrix::new(&b, conv.channels_in, columns).transpose(),
-        None,
-    )
-}
-
-/// Returns images as `[channels, batch, pixels]`.
-fn by_channel<'a>(x: &'a [u16], conv: &Conv2d, channels: usize) -> Cow<'a, [u16]> {
-    if conv.batch == 1 {
-        return Cow::Borrowed(x);
-    }
-    let pixels = x.len() / (conv.batch * channels);
-    Cow::Owned(by_chunks(x.len(), pixels, |i, out| {
-        let (channel, image) = (i / conv.batch, i % conv.batch);
-        out.copy_from_slice(&x[(image * channels + channel) * pixels..][..pixels]);
-    }))
+    // The summed axis is that of the positions of all images.
+    let geometry = conv.geometry();
+    let planes = Planes::new(&geometry, conv.batch);
+    let (grad, x) = (planes.spread(grad, conv.channels_out), planes.of(x, conv.channels_in));
+    let grad = Matrix::new(&grad, conv.channels_out, planes.positions());
+    Some(multiplied(grad, &x, &planes, conv.channels_in, true))
 }
 
 impl Conv2d {
-    /// Returns true if the convolution is a matrix product for each image, and this CPU multiplies pairs of the format.
-    fn is_product_of_pairs(&self, format: HalfFormat) -> bool {
-        let Self { kernel, padding, groups, .. } = *self;
-        let is_product = kernel == [1, 1] && padding == [0, 0] && groups == 1;
+    /// Returns true if this CPU multiplies pairs of the format, and the convolution is a product of matrices that it can read. The
+    /// left-hand matrix has at least `rows` rows.
+    fn is_product_of_pairs(&self, format: HalfFormat, rows: usize) -> bool {
+        let Self { kernel, groups, .. } = *self;
+        let pairs = multiplies_bf16() && kernel == [1, 1] && rows > GEMV_ROWS;
         let is_empty = self.elements().contains(&0);
-        is_product && !is_empty && format == HalfFormat::Bf16 && multiplies_bf16()
+        format == HalfFormat::Bf16 && groups == 1 && !is_empty && (pairs || multiplies_tiles())
     }
 
     /// Returns true if both gradients are products of pairs. One condition for both, so that neither is computed in vain.
+    ///
+    /// The weight's gradients in the gaps between images are 0, but times infinity or NaN they would give NaN. So deterministic mode
+    /// allows no gaps.
     fn has_gradients_of_pairs(&self) -> bool {
-        let has_many_rows = self.channels_in.min(self.channels_out) > GEMV_ROWS;
-        self.is_product_of_pairs(HalfFormat::Bf16) && self.stride == [1, 1] && has_many_rows
+        self.is_product_of_pairs(HalfFormat::Bf16, self.channels_in.min(self.channels_out))
+            && !(deterministic() && Planes::new(&self.geometry(), self.batch).has_gaps())
     }
 }
 
@@ -126,56 +126,69 @@ fn parts(batch: usize, elements: usize) -> impl Iterator<Item = (usize, usize)> 
     (0..batch).step_by(each).map(move |first| (first, each.min(batch - first)))
 }
 
-/// Multiplies `weight`, `[channels_out, channels_in]`, with the channels of each pixel, and applies the epilogue.
-fn pointwise(weight: Matrix<'_, u16>, x: &[u16], conv: &Conv2d, epilogue: Epilogue<'_, u16>) -> Vec<u16> {
+/// Correlates images with `weight`, `[rows, channels * taps]`, and applies the epilogue. `conv` has the batch and the channels.
+fn correlate(
+    weight: Matrix<'_, u16>,
+    x: &[u16],
+    geometry: &Im2colGeometry,
+    conv: &Conv2d,
+    epilogue: Epilogue<'_, u16>,
+) -> Vec<u16> {
     let (channels_in, channels) = (conv.channels_in, conv.channels_out);
-    let [rows, columns] = conv.output();
-    let pixels = rows * columns;
+    let (size, pixels) = (channels_in * geometry.plane[0] * geometry.plane[1], geometry.output_pixels());
     let Epilogue { scale, shift, residual, relu } = epilogue;
     let finish = Finish::new(Epilogue { scale, shift, residual: None, relu }, channels);
     let mut y = Vec::with_capacity(conv.batch * channels * pixels);
     for (first, batch) in parts(conv.batch, channels * pixels) {
-        let size = channels_in * conv.height * conv.width;
-        let x = strided(&x[first * size..][..batch * size], conv);
-        let x = by_channel(&x, &Conv2d { batch, ..*conv }, channels_in);
-        let sums = product_bf16(weight, Matrix::new(&x, channels_in, batch * pixels), None).expect(FOUND);
+        let planes = Planes::new(geometry, batch);
+        let x = planes.of(&x[first * size..][..batch * size], channels_in);
+        let sums = multiplied(weight, &x, &planes, channels_in, false);
         extend_by_chunks(&mut y, batch * channels * pixels, pixels, |plane, y| {
             let (image, channel) = (plane / channels, plane % channels);
-            let sums = &sums[(channel * batch + image) * pixels..][..pixels];
+            let sums = &sums[channel * planes.positions() + planes.image(image)..];
             let residual = residual.map(|residual| &residual[(first * channels + plane) * pixels..][..pixels]);
-            rounded(&finish, channel, sums, residual, y);
+            rounded(&finish, channel, sums, [geometry.grid[1], planes.line()], residual, y);
         });
     }
     y
 }
 
-/// Returns the pixels at which the kernel of one element is applied.
-fn strided<'a>(x: &'a [u16], conv: &Conv2d) -> Cow<'a, [u16]> {
-    let Conv2d { height, width, stride: [down, right], .. } = *conv;
-    if [down, right] == [1, 1] {
-        return Cow::Borrowed(x);
-    }
-    let [rows, columns] = conv.output();
-    let planes = x.len() / (height * width);
-    Cow::Owned(by_chunks(planes * rows * columns, rows * columns, |plane, out| {
-        for (row, out) in out.chunks_exact_mut(columns).enumerate() {
-            let line = &x[(plane * height + row * down) * width..][..width];
-            out.iter_mut().zip(line.iter().step_by(right)).for_each(|(out, x)| *out = *x);
-        }
-    }))
+/// Multiplies a matrix with the column matrix of planes, or with its transpose.
+fn multiplied(a: Matrix<'_, u16>, x: &[u16], planes: &Planes<'_>, channels: usize, transposed: bool) -> Vec<f32> {
+    let (starts, len) = (planes.starts(channels), planes.positions());
+    let runs = Runs { data: x, starts: &starts, len };
+    let by_pairs = || {
+        // A kernel of one element, so the runs are the planes.
+        let b = Matrix::new(x, starts.len(), len);
+        product_bf16(a, if transposed { b.transpose() } else { b }, None)
+    };
+    tile_product_of_runs(a, runs, transposed).or_else(by_pairs).expect(FOUND)
 }
 
-/// Applies the epilogue to sums of one channel, and rounds the results to bf16.
-fn rounded(of_channel: &Finish<'_>, channel: usize, sums: &[f32], residual: Option<&[u16]>, y: &mut [u16]) {
+/// Applies the epilogue to sums of one channel, and rounds the results to bf16. Only the first `lines[0]` of each `lines[1]` sums
+/// are used.
+fn rounded(
+    of_channel: &Finish<'_>,
+    channel: usize,
+    sums: &[f32],
+    lines: [usize; 2],
+    residual: Option<&[u16]>,
+    y: &mut [u16],
+) {
     let (mut wide, mut wide_residual) = ([0.0; PIECE], [0.0; PIECE]);
-    for (i, y) in y.chunks_mut(PIECE).enumerate() {
-        let (start, len) = (i * PIECE, y.len());
-        let (wide, wide_residual) = (&mut wide[..len], &mut wide_residual[..len]);
-        let residual = residual.map(|residual| {
-            widen_part(HalfFormat::Bf16, &residual[start..][..len], wide_residual);
-            &*wide_residual
-        });
-        finish(&sums[start..][..len], [len, len], of_channel.factors(channel), residual, of_channel.relu, wide);
-        narrow_part(HalfFormat::Bf16, wide, y);
+    let [columns, pitch] = if lines[0] == lines[1] { [y.len(); 2] } else { lines };
+    // Whole lines, or parts of a long line.
+    let count = (PIECE / columns.max(1)).max(1);
+    for (i, y) in y.chunks_mut(count * columns.max(1)).enumerate() {
+        for (j, y) in y.chunks_mut(PIECE).enumerate() {
+            let (sums, start) = (&sums[i * count * pitch + j * PIECE..], i * count * columns + j * PIECE);
+            let (wide, wide_residual) = (&mut wide[..y.len()], &mut wide_residual[..y.len()]);
+            let residual = residual.map(|residual| {
+                widen_part(HalfFormat::Bf16, &residual[start..][..y.len()], wide_residual);
+                &*wide_residual
+            });
+            finish(sums, [columns, pitch], of_channel.factors(channel), residual, of_channel.relu, wide);
+            narrow_part(HalfFormat::Bf16, wide, y);
+        }
     }
 }

@@ -10,6 +10,7 @@ mod half;
 mod in_place;
 mod input;
 mod pack;
+mod planes;
 #[cfg(target_arch = "x86_64")]
 mod pointwise;
 mod product;

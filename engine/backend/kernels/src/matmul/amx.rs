@@ -8,8 +8,9 @@
 use rayon::prelude::*;
 use std::{arch::asm, cell::Cell};
 
-use super::{Matrix, Rounded, bf16_tile::Operand, microkernel::NR, panel_rows::PanelRows, target::Target};
-use crate::dispatch::CpuCapability;
+use super::{
+    Matrix, Rounded, bf16_tile::Operand, microkernel::NR, multiplies_tiles, panel_rows::PanelRows, target::Target,
+};
 
 /// Rows of a tile, and 4-byte columns.
 pub(super) const TILE: usize = 16;
@@ -34,21 +35,17 @@ thread_local! {
     static BLOCKS: Cell<PanelRows> = const { Cell::new(PanelRows::new()) };
 }
 
-/// Returns true if this CPU multiplies tiles of bf16, and their use is not disabled; see [`CpuCapability::get`].
-pub(crate) fn usable() -> bool {
-    CpuCapability::get() >= CpuCapability::Amx
-}
-
-/// Computes `c = a b + bias`, for non-empty matrices of bf16. Subnormal numbers count as 0. Writes the target's first `a.rows`
-/// rows of `b.columns` completely.
+/// Computes `c = a b + bias`, for non-empty matrices of bf16. Subnormal numbers count as 0. `right` are the columns of `b`.
+/// Writes the target's first `a.rows` rows completely.
 ///
 /// # Panics
-/// If tiles are not [usable], or the target is too small.
-pub(super) fn multiply<T: Rounded>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>, c: &Target<'_, T>) {
-    assert!(usable(), "no AMX");
-    c.first(a.rows, b.columns);
-    let (left, right) = (Operand::of_rows(a), Operand::of_columns(b));
-    let product = Product { rows: a.rows, columns: b.columns, tiles: a.columns.div_ceil(NUMBERS) };
+/// If this CPU does not [multiply tiles](multiplies_tiles), the sizes do not match, or the target is too small.
+pub(super) fn multiply<T: Rounded>(a: Matrix<'_, u16>, right: &Operand<'_>, bias: Option<&[f32]>, c: &Target<'_, T>) {
+    assert!(multiplies_tiles(), "no AMX");
+    assert!(a.columns == right.depth(), "vectors of {} and {} elements", a.columns, right.depth());
+    let left = Operand::of_rows(a);
+    let product = Product { rows: a.rows, columns: right.vectors(), tiles: a.columns.div_ceil(NUMBERS) };
+    c.first(product.rows, product.columns);
     let [row_tiles, pairs] = [product.rows.div_ceil(TILE), product.columns.div_ceil(2 * TILE)];
 
     let mut packed = LEFT.take();
@@ -71,13 +68,13 @@ pub(super) fn multiply<T: Rounded>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias:
         let (band, part) = (task % bands, task / bands);
         let rows = [part, part + 1].map(|part| part * row_tiles / parts);
         let pairs = [band * share, pairs.min((band + 1) * share)];
-        // SAFETY: tiles are usable. The target has all rows and columns, as checked above. Each task has a different
+        // SAFETY: the CPU multiplies tiles. The target has all rows and columns, as checked above. Each task has a different
         // combination of rows and columns, and the caller holds the exclusive borrow.
-        unsafe { product.task(rows, pairs, &packed, &right, bias, c) }
+        unsafe { product.task(rows, pairs, &packed, right, bias, c) }
     };
     let tasks = bands * parts;
     let written: usize = if tasks == 1 { run(0) } else { (0..tasks).into_par_iter().map(run).sum() };
-    assert_eq!(written, a.rows * b.columns, "a task is missing");
+    assert_eq!(written, product.rows * product.columns, "a task is missing");
     LEFT.set(packed);
 }
 
@@ -93,7 +90,7 @@ impl Product {
     /// Computes the results of some row tiles (from, to) and some pairs of panels. Returns their number.
     ///
     /// # Safety
-    /// Tiles must be [usable]. The target must have these rows and columns, which no other thread accesses.
+    /// The CPU must [multiply tiles](multiplies_tiles). The target must have these rows and columns, which no other thread accesses.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
     unsafe fn task<T: Rounded>(
         &self,
@@ -111,7 +108,7 @@ impl Product {
         let parts = self.tiles.div_ceil(DEPTH);
         panels.grow(2 * self.tiles.div_ceil(parts) * TILE);
         sums.grow(together * blocks * BLOCK);
-        // SAFETY: tiles are usable.
+        // SAFETY: the CPU multiplies tiles.
         let tiles = unsafe { Tiles::configure() };
         let mut written = 0;
         for first in (pairs[0]..pairs[1]).step_by(together) {
@@ -214,7 +211,7 @@ struct Tiles(std::marker::PhantomData<*const ()>);
 
 impl Tiles {
     /// # Safety
-    /// Tiles must be [usable].
+    /// The CPU must [multiply tiles](multiplies_tiles).
     unsafe fn configure() -> Self {
         let used = |value: u16| std::array::from_fn(|i| if i < 8 { value } else { 0 });
         let layout = Layout {
@@ -310,7 +307,7 @@ impl Tiles {
 impl Drop for Tiles {
     /// Makes the registers unused again, so that the system need not save them.
     fn drop(&mut self) {
-        // SAFETY: tiles are usable, as the caller of `configure` guarantees.
+        // SAFETY: the CPU multiplies tiles, as the caller of `configure` guarantees.
         unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
     }
 }

@@ -6,7 +6,7 @@ use std::arch::x86_64::{
 };
 
 use super::{
-    Matrix,
+    Matrix, Runs,
     amx::{NUMBERS, TILE},
 };
 use crate::half::joined;
@@ -16,7 +16,7 @@ type Tile = [[f32; TILE]; TILE];
 /// An operand of a product: vectors along the summed axis.
 pub(super) struct Operand<'a> {
     data: &'a [u16],
-    stride: usize,
+    starts: Starts<'a>,
     /// Number of vectors.
     vectors: usize,
     /// Length of a vector.
@@ -25,15 +25,50 @@ pub(super) struct Operand<'a> {
     contiguous: bool,
 }
 
+/// First elements of the rows in memory.
+enum Starts<'a> {
+    /// Rows at a fixed distance.
+    Every(usize),
+    At(&'a [usize]),
+}
+
 impl<'a> Operand<'a> {
     /// Views the rows of a left-hand matrix.
     pub fn of_rows(m: Matrix<'a, u16>) -> Self {
-        Self { data: m.data, stride: m.stride, vectors: m.rows, depth: m.columns, contiguous: !m.transposed }
+        let starts = Starts::Every(m.stride);
+        Self { data: m.data, starts, vectors: m.rows, depth: m.columns, contiguous: !m.transposed }
     }
 
     /// Views the columns of a right-hand matrix.
     pub fn of_columns(m: Matrix<'a, u16>) -> Self {
         Self::of_rows(m.transpose())
+    }
+
+    /// Views the columns of a right-hand matrix with the given rows, or of its transpose.
+    pub fn of_runs(runs: Runs<'a>, transposed: bool) -> Self {
+        let Runs { data, starts, len } = runs;
+        let (vectors, depth) = if transposed { (starts.len(), len) } else { (len, starts.len()) };
+        Self { data, starts: Starts::At(starts), vectors, depth, contiguous: transposed }
+    }
+
+    /// Returns the number of vectors.
+    pub fn vectors(&self) -> usize {
+        self.vectors
+    }
+
+    /// Returns the length of a vector.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Returns the elements of a row in memory from `from` on.
+    #[inline(always)]
+    fn row(&self, row: usize, from: usize, len: usize) -> &[u16] {
+        let start = match self.starts {
+            Starts::Every(stride) => row * stride,
+            Starts::At(starts) => starts[row],
+        };
+        &self.data[start + from..][..len]
     }
 
     /// Packs [`TILE`] vectors from `vector` on, [`NUMBERS`] elements from `from` on: a line for each vector. What is beyond the
@@ -72,7 +107,7 @@ impl<'a> Operand<'a> {
             *tile = [[0.0; TILE]; TILE];
         }
         for (i, line) in tile.iter_mut().enumerate().take(count) {
-            let numbers = &self.data[(vector + i) * self.stride + from..][..len];
+            let numbers = self.row(vector + i, from, len);
             match numbers.first_chunk::<NUMBERS>() {
                 Some(numbers) => *line = pairs(*numbers),
                 None => {
@@ -93,7 +128,7 @@ impl<'a> Operand<'a> {
             if k >= len || count == 0 {
                 return [0; TILE];
             }
-            let numbers = &self.data[(from + k) * self.stride + vector..][..count];
+            let numbers = self.row(from + k, vector, count);
             match numbers.first_chunk::<TILE>() {
                 Some(numbers) => *numbers,
                 None => {

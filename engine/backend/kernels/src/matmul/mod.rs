@@ -26,7 +26,7 @@ use rayon::prelude::*;
 use std::{borrow::Cow, cell::Cell};
 
 use crate::{
-    dispatch::TASK,
+    dispatch::{CpuCapability, TASK},
     fresh::by_chunks,
     half::{Bf16, Half, HalfFormat, narrowed},
 };
@@ -93,6 +93,18 @@ pub struct Matrix<'a, T = f32> {
     pub stride: usize,
     /// If true, the rows in memory are the columns of the matrix.
     pub transposed: bool,
+}
+
+/// Rows of a matrix of bf16. They have one length, and may overlap in memory.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(crate) struct Runs<'a> {
+    /// Elements of all rows.
+    pub data: &'a [u16],
+    /// First element of each row.
+    pub starts: &'a [usize],
+    /// Length of a row.
+    pub len: usize,
 }
 
 impl<'a, T> Matrix<'a, T> {
@@ -207,9 +219,33 @@ pub(crate) fn pair_product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 pub(crate) fn tile_product<T: Rounded>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<T>> {
     #[cfg(target_arch = "x86_64")]
-    return amx::usable().then(|| written(a.rows, b.columns, |c| amx::multiply(a, b, bias, c)));
+    return multiplies_tiles().then(|| {
+        let right = bf16_tile::Operand::of_columns(b);
+        written(a.rows, b.columns, |c| amx::multiply(a, &right, bias, c))
+    });
     #[cfg(not(target_arch = "x86_64"))]
     None
+}
+
+/// Like [`tile_product`], for the matrix with the given rows, or its transpose.
+///
+/// # Panics
+/// If the sizes do not match.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+pub(crate) fn tile_product_of_runs<T: Rounded>(a: Matrix<'_, u16>, b: Runs<'_>, transposed: bool) -> Option<Vec<T>> {
+    a.check();
+    #[cfg(target_arch = "x86_64")]
+    return multiplies_tiles().then(|| {
+        let right = bf16_tile::Operand::of_runs(b, transposed);
+        written(a.rows, right.vectors(), |c| amx::multiply(a, &right, None, c))
+    });
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
+/// Returns true if this CPU multiplies tiles of bf16, and their use is not disabled; see [`CpuCapability::get`].
+pub(crate) fn multiplies_tiles() -> bool {
+    CpuCapability::get() >= CpuCapability::Amx
 }
 
 /// Returns a new matrix that a function of `amx` or [`blocked`] writes.
