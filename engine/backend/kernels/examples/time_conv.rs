@@ -1,8 +1,11 @@
-//! Times convolutions: `cargo run -p grove-kernels --example time_conv`.
+//! Times convolutions in f32, or in bf16: `cargo run -p grove-kernels --example time_conv -- bf16`.
 
 use std::time::Instant;
 
-use grove_kernels::{Conv2d, Epilogue, conv2d, conv2d_backward_input, conv2d_backward_weight};
+use grove_kernels::{
+    Conv2d, Epilogue, HalfFormat, conv2d, conv2d_backward_input, conv2d_backward_input_bf16, conv2d_backward_weight,
+    conv2d_backward_weight_bf16, conv2d_half, narrowed,
+};
 
 fn time(rounds: usize, mut f: impl FnMut()) -> f64 {
     f();
@@ -45,7 +48,7 @@ const SMALL: [Layer; 6] = [
     (3, 64, 7, 64, 3, 1),
 ];
 
-fn run(name: &str, batch: usize, layers: &[Layer], rounds: usize, backward: bool) {
+fn run(name: &str, batch: usize, layers: &[Layer], rounds: usize, backward: bool, bf16: bool) {
     let values = |len: usize| -> Vec<f32> { (0..len).map(|i| (i * 7919 % 1013) as f32 / 500.0 - 1.0).collect() };
     let mut totals = [0.0; 3];
     let mut operations = 0.0;
@@ -68,11 +71,23 @@ fn run(name: &str, batch: usize, layers: &[Layer], rounds: usize, backward: bool
         let mut weight = values(channels_out * channels_in * kernel * kernel);
         let shift = vec![0.1; channels_out];
         let flop = 2.0 * (y.len() * channels_in * kernel * kernel) as f64;
-        let epilogue = Epilogue { shift: Some(&shift), ..Epilogue::default() };
-        let mut times = vec![time(rounds, || drop(conv2d(&x, &weight, &conv, epilogue)))];
-        if backward {
-            times.push(time(rounds, || drop(conv2d_backward_input(&weight, &y, &conv))));
-            times.push(time(rounds, || conv2d_backward_weight(&x, &y, &conv, &mut weight)));
+        let shift = Some(&shift[..]);
+        let mut times = vec![];
+        if bf16 {
+            let [x, y, weight] = [&x, &y, &weight].map(|values| narrowed(HalfFormat::Bf16, values));
+            let epilogue = Epilogue { shift, ..Epilogue::default() };
+            times.push(time(rounds, || drop(conv2d_half(HalfFormat::Bf16, &x, &weight, &conv, epilogue))));
+            if backward {
+                times.push(time(rounds, || drop(conv2d_backward_input_bf16(&weight, &y, &conv))));
+                times.push(time(rounds, || drop(conv2d_backward_weight_bf16(&x, &y, &conv))));
+            }
+        } else {
+            let epilogue = Epilogue { shift, ..Epilogue::default() };
+            times.push(time(rounds, || drop(conv2d(&x, &weight, &conv, epilogue))));
+            if backward {
+                times.push(time(rounds, || drop(conv2d_backward_input(&weight, &y, &conv))));
+                times.push(time(rounds, || conv2d_backward_weight(&x, &y, &conv, &mut weight)));
+            }
         }
         print!("{count} x {channels_in:4} -> {channels_out:4}, {size:3} {kernel}x{kernel} /{stride}:");
         for (total, time) in totals.iter_mut().zip(&times) {
@@ -91,7 +106,8 @@ fn run(name: &str, batch: usize, layers: &[Layer], rounds: usize, backward: bool
 
 fn main() {
     grove_kernels::keep_freed_memory();
-    run("ResNet-50", 1, &resnet_50(), 25, false);
-    run("ResNet-50", 16, &resnet_50(), 3, false);
-    run("small ResNet", 128, &SMALL, 15, true);
+    let bf16 = std::env::args().nth(1).is_some_and(|dtype| dtype == "bf16");
+    run("ResNet-50", 1, &resnet_50(), 25, false, bf16);
+    run("ResNet-50", 16, &resnet_50(), 3, bf16, bf16);
+    run("small ResNet", 128, &SMALL, 15, true, bf16);
 }

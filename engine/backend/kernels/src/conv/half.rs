@@ -1,23 +1,31 @@
 //! Convolutions of 16-bit floats. Sums and epilogue are computed in f32, and each result is rounded once. Some images at a time
 //! are converted or multiplied, so that their numbers in f32 stay in the last-level cache.
 
+use rayon::prelude::*;
+use std::mem::MaybeUninit;
+
 use super::{
     Conv2d, Epilogue, conv2d,
-    finish::{Finish, finish},
+    finish::Finish,
     geometry::Im2colGeometry,
     input::{by_remainders, gathered},
     planes::Planes,
 };
 use crate::{
     determinism::deterministic,
-    dispatch::PIECE,
+    dispatch::{PIECE, vectorized},
     fresh::extend_by_chunks,
-    half::{HalfFormat, narrow_part, product_bf16, widen_part, widened},
-    matmul::{GEMV_ROWS, Matrix, Runs, multiplies_bf16, multiplies_tiles, tile_product_of_runs},
+    half::{Bf16, Half, HalfFormat, narrow_part, product_bf16, widened},
+    matmul::{
+        Element, GEMV_ROWS, Matrix, Results, Runs, Sums, Target, multiplies_bf16, multiplies_tiles, multiply_runs,
+    },
 };
 
-/// Maximum number of elements of f32 that are held at a time, unless a single image has more: 4 MiB.
+/// Maximum number of elements that are converted or copied at a time, unless there are few images or pixels: 4 MiB of f32.
 const HELD: usize = 1 << 20;
+
+/// Minimum number of pixels of a product, if there are as many: packing the weights should take little of the time.
+const POSITIONS: usize = 1 << 10;
 
 /// Panic message: [`Conv2d::is_product_of_pairs`] and the number of rows have been checked.
 const FOUND: &str = "a kernel for many rows on this CPU";
@@ -41,9 +49,10 @@ pub fn conv2d_half(
         return correlate(weight, x, &conv.geometry(), conv, epilogue);
     }
     let [inputs, _, outputs] = Conv2d { batch: 1, ..*conv }.elements();
+    let each = (HELD / (inputs + outputs).max(1)).max(1);
     let weight = widened(format, weight);
     let mut y = Vec::with_capacity(conv.batch * outputs);
-    for (first, batch) in parts(conv.batch, inputs + outputs) {
+    for (first, batch) in parts(conv.batch, each) {
         let x = widened(format, &x[first * inputs..][..batch * inputs]);
         let residual =
             epilogue.residual.map(|residual| widened(format, &residual[first * outputs..][..batch * outputs]));
@@ -97,7 +106,15 @@ pub fn conv2d_backward_weight_bf16(x: &[u16], grad: &[u16], conv: &Conv2d) -> Op
     let planes = Planes::new(&geometry, conv.batch);
     let (grad, x) = (planes.spread(grad, conv.channels_out), planes.of(x, conv.channels_in));
     let grad = Matrix::new(&grad, conv.channels_out, planes.positions());
-    Some(multiplied(grad, &x, &planes, conv.channels_in, true))
+    let size = [conv.channels_out, conv.depth()];
+    let mut dw = Vec::with_capacity(size[0] * size[1]);
+    let sums = Sums::new(&mut dw.spare_capacity_mut()[..size[0] * size[1]], size, None);
+    // SAFETY: `sums` is the exclusive borrow of the memory.
+    let written = unsafe { multiply(grad, &x, &planes, conv.channels_in, true, &sums) };
+    assert_eq!(written, size[0] * size[1], "a weight is missing");
+    // SAFETY: all sums have been written.
+    unsafe { dw.set_len(size[0] * size[1]) };
+    Some(dw)
 }
 
 impl Conv2d {
@@ -121,8 +138,7 @@ impl Conv2d {
 }
 
 /// Returns the first image and the number of images of each part of a batch.
-fn parts(batch: usize, elements: usize) -> impl Iterator<Item = (usize, usize)> {
-    let each = (HELD / elements.max(1)).max(1);
+fn parts(batch: usize, each: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..batch).step_by(each).map(move |first| (first, each.min(batch - first)))
 }
 
@@ -138,57 +154,114 @@ fn correlate(
     let (size, pixels) = (channels_in * geometry.plane[0] * geometry.plane[1], geometry.output_pixels());
     let Epilogue { scale, shift, residual, relu } = epilogue;
     let finish = Finish::new(Epilogue { scale, shift, residual: None, relu }, channels);
-    let mut y = Vec::with_capacity(conv.batch * channels * pixels);
-    for (first, batch) in parts(conv.batch, channels * pixels) {
-        let planes = Planes::new(geometry, batch);
-        let x = planes.of(&x[first * size..][..batch * size], channels_in);
-        let sums = multiplied(weight, &x, &planes, channels_in, false);
-        extend_by_chunks(&mut y, batch * channels * pixels, pixels, |plane, y| {
-            let (image, channel) = (plane / channels, plane % channels);
-            let sums = &sums[channel * planes.positions() + planes.image(image)..];
-            let residual = residual.map(|residual| &residual[(first * channels + plane) * pixels..][..pixels]);
-            rounded(&finish, channel, sums, [geometry.grid[1], planes.line()], residual, y);
-        });
-    }
+    let each = match geometry.pointwise && pixels >= POSITIONS / 2 {
+        // Read in place.
+        true => 1,
+        false => (HELD / size).max(POSITIONS.div_ceil(pixels)),
+    };
+    let (chunk, len) = (channels * pixels, conv.batch * channels * pixels);
+    let mut y = Vec::with_capacity(len);
+    let places = y.spare_capacity_mut()[..len].par_chunks_mut(each * chunk);
+    let parts: Vec<(usize, usize)> = parts(conv.batch, each).collect();
+    let written: usize = places
+        .zip(parts)
+        .map(|(y, (first, batch))| {
+            let planes = Planes::new(geometry, batch);
+            let x = planes.of(&x[first * size..][..batch * size], channels_in);
+            let residual = residual.map(|residual| &residual[first * chunk..][..y.len()]);
+            let images = Images { y: Target::new(y, pixels), planes: &planes, channels, finish: &finish, residual };
+            // SAFETY: `images` is the exclusive borrow of the memory.
+            unsafe { multiply(weight, &x, &planes, channels_in, false, &images) }
+        })
+        .sum();
+    assert_eq!(written, len, "a pixel is missing");
+    // SAFETY: all pixels have been written.
+    unsafe { y.set_len(len) };
     y
 }
 
-/// Multiplies a matrix with the column matrix of planes, or with its transpose.
-fn multiplied(a: Matrix<'_, u16>, x: &[u16], planes: &Planes<'_>, channels: usize, transposed: bool) -> Vec<f32> {
+/// Multiplies a matrix with the column matrix of planes, or with its transpose. Returns the number of elements written.
+///
+/// # Safety
+/// No other thread may access the memory of the results.
+unsafe fn multiply(
+    a: Matrix<'_, u16>,
+    x: &[u16],
+    planes: &Planes<'_>,
+    channels: usize,
+    transposed: bool,
+    results: &impl Results,
+) -> usize {
     let (starts, len) = (planes.starts(channels), planes.positions());
-    let runs = Runs { data: x, starts: &starts, len };
-    let by_pairs = || {
-        // A kernel of one element, so the runs are the planes.
-        let b = Matrix::new(x, starts.len(), len);
-        product_bf16(a, if transposed { b.transpose() } else { b }, None)
+    // SAFETY: the caller's promise.
+    if let Some(written) = unsafe { multiply_runs(a, Runs { data: x, starts: &starts, len }, transposed, results) } {
+        return written;
+    }
+    // A kernel of one element, so the runs are the planes.
+    let b = Matrix::new(x, starts.len(), len);
+    let mut sums = product_bf16(a, if transposed { b.transpose() } else { b }, None).expect(FOUND);
+    let [rows, columns] = results.size();
+    assert_eq!(sums.len(), rows * columns, "a product of another size");
+    let row = |(row, sums)| {
+        // SAFETY: each task has another row.
+        unsafe { results.write(row, 0, sums) }
     };
-    tile_product_of_runs(a, runs, transposed).or_else(by_pairs).expect(FOUND)
+    sums.par_chunks_mut(columns).enumerate().map(row).sum()
 }
 
-/// Applies the epilogue to sums of one channel, and rounds the results to bf16. Only the first `lines[0]` of each `lines[1]` sums
-/// are used.
-fn rounded(
-    of_channel: &Finish<'_>,
-    channel: usize,
-    sums: &[f32],
-    lines: [usize; 2],
-    residual: Option<&[u16]>,
-    y: &mut [u16],
-) {
-    let (mut wide, mut wide_residual) = ([0.0; PIECE], [0.0; PIECE]);
-    let [columns, pitch] = if lines[0] == lines[1] { [y.len(); 2] } else { lines };
-    // Whole lines, or parts of a long line.
-    let count = (PIECE / columns.max(1)).max(1);
-    for (i, y) in y.chunks_mut(count * columns.max(1)).enumerate() {
-        for (j, y) in y.chunks_mut(PIECE).enumerate() {
-            let (sums, start) = (&sums[i * count * pitch + j * PIECE..], i * count * columns + j * PIECE);
-            let (wide, wide_residual) = (&mut wide[..y.len()], &mut wide_residual[..y.len()]);
-            let residual = residual.map(|residual| {
-                widen_part(HalfFormat::Bf16, &residual[start..][..y.len()], wide_residual);
-                &*wide_residual
-            });
-            finish(sums, [columns, pitch], of_channel.factors(channel), residual, of_channel.relu, wide);
-            narrow_part(HalfFormat::Bf16, wide, y);
+/// Results of a convolution, `[batch, channels, pixels]` in bf16, with an epilogue. The product has a row for each channel and a
+/// column for each position of the planes.
+struct Images<'a> {
+    y: Target<'a, u16>,
+    planes: &'a Planes<'a>,
+    channels: usize,
+    finish: &'a Finish<'a>,
+    residual: Option<&'a [u16]>,
+}
+
+impl Results for Images<'_> {
+    fn size(&self) -> [usize; 2] {
+        [self.channels, self.planes.positions()]
+    }
+
+    #[inline(always)]
+    unsafe fn write(&self, channel: usize, position: usize, sums: &mut [f32]) -> usize {
+        let pixels = self.y.stride();
+        let (factors, relu, mut written) = (self.finish.factors(channel), self.finish.relu, 0);
+        self.planes.for_pixels(position, sums, |image, pixel, sums| {
+            let plane = image * self.channels + channel;
+            let residual = self.residual.map(|residual| &residual[plane * pixels + pixel..][..sums.len()]);
+            let to = self.y.from(plane, pixel).first(1, sums.len());
+            // SAFETY: `first` has checked that the memory has these elements, which no other thread accesses.
+            let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<MaybeUninit<u16>>(), sums.len()) };
+            round(sums, factors, residual, relu, to);
+            written += to.len();
+        });
+        written
+    }
+}
+
+vectorized! {
+    /// Applies the epilogue to sums of one channel, and rounds the results to bf16.
+    fn round<_FUSED>(
+        sums: &[f32], factors: Option<(f32, f32)>, residual: Option<&[u16]>, relu: bool, y: &mut [MaybeUninit<u16>],
+    ) {
+        #[inline(always)]
+        fn each(sums: &[f32], y: &mut [MaybeUninit<u16>], finished: impl Fn(usize, f32) -> f32, relu: bool) {
+            for (i, (y, sum)) in y.iter_mut().zip(sums).enumerate() {
+                let value = finished(i, *sum);
+                // The comparison is false for NaN, so that NaN propagates.
+                y.write(Bf16::rounded(if relu && value < 0.0 { 0.0 } else { value }));
+            }
+        }
+        let (scale, shift) = factors.unwrap_or((1.0, 0.0));
+        match (factors.is_some(), residual) {
+            (false, None) => each(sums, y, |_, sum| sum, relu),
+            (true, None) => each(sums, y, |_, sum| scale * sum + shift, relu),
+            (_, Some(residual)) => {
+                assert_eq!(residual.len(), sums.len(), "a residual of another size");
+                each(sums, y, |i, sum| scale * sum + shift + Bf16::number(residual[i]), relu);
+            }
         }
     }
 }

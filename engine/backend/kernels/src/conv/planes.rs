@@ -33,14 +33,40 @@ impl<'a> Planes<'a> {
         self.batch * self.pitch[0] * self.pitch[1]
     }
 
-    /// Returns the position of the first pixel of an image.
-    pub fn image(&self, image: usize) -> usize {
-        image * self.pitch[0] * self.pitch[1]
-    }
-
-    /// Returns the distance from one line to the next.
-    pub fn line(&self) -> usize {
-        self.pitch[1]
+    /// Calls a function for the values of the output pixels among values of a channel from a position on: with the image, the
+    /// index of the first pixel, and the values of adjacent pixels. Moves values, to remove those in the gaps.
+    #[inline(always)]
+    pub fn for_pixels(&self, position: usize, values: &mut [f32], mut f: impl FnMut(usize, usize, &[f32])) {
+        let ([rows, columns], [lines, pitch]) = (self.geometry.grid, self.pitch);
+        let mut done = 0;
+        while done < values.len() {
+            let (image, at) = ((position + done) / (lines * pitch), (position + done) % (lines * pitch));
+            // The rest of the image.
+            let values = &mut values[done..];
+            let len = values.len().min(lines * pitch - at);
+            done += len;
+            let (first, column) = (at / pitch, at % pitch);
+            let pixel = first * columns + column.min(columns);
+            let mut kept = 0;
+            if pitch == columns {
+                kept = len.min((rows * columns).saturating_sub(at));
+            } else {
+                let (mut from, mut column) = (0, column);
+                for _ in first..rows {
+                    if from >= len {
+                        break;
+                    }
+                    let some = columns.saturating_sub(column).min(len - from);
+                    values.copy_within(from..from + some, kept);
+                    kept += some;
+                    from += pitch - column;
+                    column = 0;
+                }
+            }
+            if kept > 0 {
+                f(image, pixel, &values[..kept]);
+            }
+        }
     }
 
     /// Returns true if there are positions without an output pixel.
@@ -94,7 +120,7 @@ impl<'a> Planes<'a> {
         if self.batch == 1 && !self.has_gaps() {
             return Cow::Borrowed(grad);
         }
-        let ([rows, columns], image) = (self.geometry.grid, self.image(1));
+        let ([rows, columns], image) = (self.geometry.grid, self.pitch[0] * self.pitch[1]);
         Cow::Owned(by_chunks(channels * self.positions(), image, |i, out| {
             let (channel, image) = (i / self.batch, i % self.batch);
             let source = &grad[(image * channels + channel) * rows * columns..][..rows * columns];

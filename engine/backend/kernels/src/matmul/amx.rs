@@ -8,9 +8,7 @@
 use rayon::prelude::*;
 use std::{arch::asm, cell::Cell};
 
-use super::{
-    Matrix, Rounded, bf16_tile::Operand, microkernel::NR, multiplies_tiles, panel_rows::PanelRows, target::Target,
-};
+use super::{Matrix, bf16_tile::Operand, microkernel::NR, multiplies_tiles, panel_rows::PanelRows, results::Results};
 
 /// Rows of a tile, and 4-byte columns.
 pub(super) const TILE: usize = 16;
@@ -35,17 +33,20 @@ thread_local! {
     static BLOCKS: Cell<PanelRows> = const { Cell::new(PanelRows::new()) };
 }
 
-/// Computes `c = a b + bias`, for non-empty matrices of bf16. Subnormal numbers count as 0. `right` are the columns of `b`.
-/// Writes the target's first `a.rows` rows completely.
+/// Multiplies non-empty matrices of bf16. Subnormal numbers count as 0. `right` are the columns of the right-hand matrix. Returns
+/// the number of elements that `results` has written.
 ///
 /// # Panics
-/// If this CPU does not [multiply tiles](multiplies_tiles), the sizes do not match, or the target is too small.
-pub(super) fn multiply<T: Rounded>(a: Matrix<'_, u16>, right: &Operand<'_>, bias: Option<&[f32]>, c: &Target<'_, T>) {
+/// If this CPU does not [multiply tiles](multiplies_tiles), or the sizes do not match.
+///
+/// # Safety
+/// No other thread may access the memory of the results.
+pub(super) unsafe fn multiply(a: Matrix<'_, u16>, right: &Operand<'_>, results: &impl Results) -> usize {
     assert!(multiplies_tiles(), "no AMX");
     assert!(a.columns == right.depth(), "vectors of {} and {} elements", a.columns, right.depth());
     let left = Operand::of_rows(a);
     let product = Product { rows: a.rows, columns: right.vectors(), tiles: a.columns.div_ceil(NUMBERS) };
-    c.first(product.rows, product.columns);
+    assert!(results.size() == [product.rows, product.columns], "a product of another size");
     let [row_tiles, pairs] = [product.rows.div_ceil(TILE), product.columns.div_ceil(2 * TILE)];
 
     let mut packed = LEFT.take();
@@ -68,14 +69,14 @@ pub(super) fn multiply<T: Rounded>(a: Matrix<'_, u16>, right: &Operand<'_>, bias
         let (band, part) = (task % bands, task / bands);
         let rows = [part, part + 1].map(|part| part * row_tiles / parts);
         let pairs = [band * share, pairs.min((band + 1) * share)];
-        // SAFETY: the CPU multiplies tiles. The target has all rows and columns, as checked above. Each task has a different
-        // combination of rows and columns, and the caller holds the exclusive borrow.
-        unsafe { product.task(rows, pairs, &packed, right, bias, c) }
+        // SAFETY: the CPU multiplies tiles. Each task has a different combination of rows and columns, and no thread outside of
+        // this product accesses the results.
+        unsafe { product.task(rows, pairs, &packed, right, results) }
     };
     let tasks = bands * parts;
-    let written: usize = if tasks == 1 { run(0) } else { (0..tasks).into_par_iter().map(run).sum() };
-    assert_eq!(written, product.rows * product.columns, "a task is missing");
+    let written = if tasks == 1 { run(0) } else { (0..tasks).into_par_iter().map(run).sum() };
     LEFT.set(packed);
+    written
 }
 
 /// Sizes of a product.
@@ -87,19 +88,18 @@ struct Product {
 }
 
 impl Product {
-    /// Computes the results of some row tiles (from, to) and some pairs of panels. Returns their number.
+    /// Computes the results of some row tiles (from, to) and some pairs of panels. Returns the number of elements written.
     ///
     /// # Safety
-    /// The CPU must [multiply tiles](multiplies_tiles). The target must have these rows and columns, which no other thread accesses.
+    /// The CPU must [multiply tiles](multiplies_tiles). No other thread may access these results.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-    unsafe fn task<T: Rounded>(
+    unsafe fn task(
         &self,
         rows: [usize; 2],
         pairs: [usize; 2],
         left: &[[f32; NR]],
         right: &Operand<'_>,
-        bias: Option<&[f32]>,
-        c: &Target<'_, T>,
+        results: &impl Results,
     ) -> usize {
         let (mut panels, mut sums) = (PANELS.take(), BLOCKS.take());
         let blocks = (rows[1] - rows[0]).div_ceil(2);
@@ -133,8 +133,9 @@ impl Product {
                     }
                 }
             }
+            // The panels are no longer needed.
             // SAFETY: the rows and columns are among those of the task.
-            written += unsafe { self.write(rows, [first, count], &sums, bias, c) };
+            written += unsafe { self.pass(rows, [first, count], &sums, &mut panels, results) };
         }
         drop(tiles);
         PANELS.set(panels);
@@ -142,52 +143,34 @@ impl Product {
         written
     }
 
-    /// Writes sums of some row tiles (from, to) and some pairs of panels (first, number). Returns the number of results.
+    /// Passes on the sums of some row tiles (from, to) and some pairs of panels (first, number), row by row. Returns the
+    /// number of elements written.
     ///
     /// # Safety
-    /// The target must have these rows and columns, which no other thread accesses.
+    /// No other thread may access these results.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-    #[allow(clippy::needless_range_loop)]
-    unsafe fn write<T: Rounded>(
+    unsafe fn pass(
         &self,
         rows: [usize; 2],
         [first, count]: [usize; 2],
         sums: &[[f32; NR]],
-        bias: Option<&[f32]>,
-        c: &Target<'_, T>,
+        line: &mut PanelRows,
+        results: &impl Results,
     ) -> usize {
         let blocks = (rows[1] - rows[0]).div_ceil(2);
-        let (c, stride) = (c.first(self.rows, self.columns), c.stride());
-        let from = rows[0] * TILE;
+        let (from, column) = (rows[0] * TILE, 2 * first * TILE);
+        let width = (2 * count * TILE).min(self.columns - column);
+        line.grow(2 * count);
         let mut written = 0;
         for row in from..self.rows.min(rows[1] * TILE) {
-            let (tile, line) = ((row - from) / TILE, row % TILE);
-            for panel in 0..2 * count {
-                let column = (2 * first + panel) * TILE;
-                let width = TILE.min(self.columns.saturating_sub(column));
-                let at = (panel / 2 * blocks + tile / 2) * BLOCK + (tile % 2 * 2 + panel % 2) * TILE + line;
-                let mut values = sums[at];
-                if let Some(bias) = bias.filter(|_| width > 0) {
-                    let bias = &bias[column..column + width];
-                    match bias.first_chunk::<TILE>() {
-                        Some(bias) => values.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias),
-                        None => values.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias),
-                    }
-                }
-                let mut rounded = [T::rounded(0.0); TILE];
-                for i in 0..TILE {
-                    rounded[i] = T::rounded(values[i]);
-                }
-                // SAFETY: the row is less than `rows`, and `width` columns from `column` on are left of `columns`.
-                unsafe {
-                    let c = c.add(row * stride + column);
-                    match width {
-                        TILE => c.cast::<[T; TILE]>().write_unaligned(rounded),
-                        _ => std::ptr::copy_nonoverlapping(rounded.as_ptr(), c, width),
-                    }
-                }
-                written += width;
+            let tile = (row - from) / TILE;
+            let at = tile / 2 * BLOCK + tile % 2 * 2 * TILE + row % TILE;
+            for (pair, line) in line.as_chunks_mut::<2>().0.iter_mut().enumerate().take(count) {
+                let at = pair * blocks * BLOCK + at;
+                *line = [sums[at], sums[at + TILE]];
             }
+            // SAFETY: the caller's promise.
+            written += unsafe { results.write(row, column, &mut line.as_flattened_mut()[..width]) };
         }
         written
     }

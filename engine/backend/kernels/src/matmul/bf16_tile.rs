@@ -9,7 +9,7 @@ use super::{
     Matrix, Runs,
     amx::{NUMBERS, TILE},
 };
-use crate::half::joined;
+use crate::{dispatch::prefetch, half::joined};
 
 type Tile = [[f32; TILE]; TILE];
 
@@ -119,7 +119,8 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// Joins the elements of neighbouring positions.
+    /// Joins the elements of neighbouring positions. The next two panels are read soon; their elements are too far apart for the
+    /// hardware prefetcher.
     #[inline(always)]
     fn join(&self, vector: usize, from: usize, tile: &mut Tile) {
         let (count, len) =
@@ -129,6 +130,7 @@ impl<'a> Operand<'a> {
                 return [0; TILE];
             }
             let numbers = self.row(from + k, vector, count);
+            prefetch(numbers.as_ptr().wrapping_add(2 * TILE));
             match numbers.first_chunk::<TILE>() {
                 Some(numbers) => *numbers,
                 None => {

@@ -18,8 +18,8 @@ mod pack;
 mod packed_a;
 mod packed_b;
 mod panel_rows;
+mod results;
 mod strip;
-#[cfg(target_arch = "x86_64")]
 mod target;
 
 use rayon::prelude::*;
@@ -44,7 +44,7 @@ pub(crate) use packed_a::{Filling, PackedA, transposed};
 use packed_b::KC;
 pub(crate) use packed_b::PackedB;
 pub(crate) use panel_rows::PanelRows;
-#[cfg(target_arch = "x86_64")]
+pub(crate) use results::{Results, Sums};
 pub(crate) use target::Target;
 
 /// Types of the results of products that are computed in f32.
@@ -220,26 +220,41 @@ pub(crate) fn pair_product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -
 pub(crate) fn tile_product<T: Rounded>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<T>> {
     #[cfg(target_arch = "x86_64")]
     return multiplies_tiles().then(|| {
-        let right = bf16_tile::Operand::of_columns(b);
-        written(a.rows, b.columns, |c| amx::multiply(a, &right, bias, c))
+        let (right, size) = (bf16_tile::Operand::of_columns(b), [a.rows, b.columns]);
+        let mut c = Vec::with_capacity(size[0] * size[1]);
+        let sums = Sums::new(&mut c.spare_capacity_mut()[..size[0] * size[1]], size, bias);
+        // SAFETY: `sums` is the exclusive borrow of the memory.
+        let written = unsafe { amx::multiply(a, &right, &sums) };
+        assert_eq!(written, size[0] * size[1], "a task is missing");
+        // SAFETY: all sums have been written.
+        unsafe { c.set_len(size[0] * size[1]) };
+        c
     });
     #[cfg(not(target_arch = "x86_64"))]
     None
 }
 
-/// Like [`tile_product`], for the matrix with the given rows, or its transpose.
+/// Multiplies a matrix by the matrix with the given rows, or its transpose, with AMX. Returns the number of elements
+/// that `results` has written, or `None` if this CPU or the system has no AMX.
 ///
 /// # Panics
 /// If the sizes do not match.
+///
+/// # Safety
+/// No other thread may access the memory of the results.
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
-pub(crate) fn tile_product_of_runs<T: Rounded>(a: Matrix<'_, u16>, b: Runs<'_>, transposed: bool) -> Option<Vec<T>> {
+pub(crate) unsafe fn multiply_runs(
+    a: Matrix<'_, u16>,
+    b: Runs<'_>,
+    transposed: bool,
+    results: &impl Results,
+) -> Option<usize> {
     a.check();
     #[cfg(target_arch = "x86_64")]
-    return multiplies_tiles().then(|| {
-        let right = bf16_tile::Operand::of_runs(b, transposed);
-        written(a.rows, right.vectors(), |c| amx::multiply(a, &right, None, c))
-    });
-    #[cfg(not(target_arch = "x86_64"))]
+    if multiplies_tiles() {
+        // SAFETY: the caller's promise.
+        return Some(unsafe { amx::multiply(a, &bf16_tile::Operand::of_runs(b, transposed), results) });
+    }
     None
 }
 
@@ -248,7 +263,7 @@ pub(crate) fn multiplies_tiles() -> bool {
     CpuCapability::get() >= CpuCapability::Amx
 }
 
-/// Returns a new matrix that a function of `amx` or [`blocked`] writes.
+/// Returns a new matrix that a function of [`blocked`] writes.
 #[cfg(target_arch = "x86_64")]
 fn written<T>(rows: usize, columns: usize, multiply: impl FnOnce(&Target<'_, T>)) -> Vec<T> {
     let mut c = Vec::with_capacity(rows * columns);
