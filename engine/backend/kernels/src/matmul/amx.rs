@@ -1,7 +1,7 @@
 //! Products of bf16 with AMX. A tile register holds 16 rows of 64 bytes. One instruction multiplies a tile of 16 x 32 numbers
 //! by one of 32 x 16, and adds the products to 16 x 16 sums in f32.
 //!
-//! The left-hand matrix is packed once, for all threads. Each task takes some columns of the right-hand matrix and some rows.
+//! The left-hand matrix is packed once, for all threads, part by part of the depth. Each task takes some columns of the right-hand matrix and some rows.
 //! It packs two panels of columns at a time, part by part of the depth. They stay in the first-level cache while all its rows
 //! are processed; the rows and the sums stay in the second-level cache.
 
@@ -19,9 +19,11 @@ pub(super) const NUMBERS: usize = 2 * TILE;
 /// first-level cache of 48 KiB.
 const DEPTH: usize = 16;
 /// Maximum number of row tiles of a task.
-const ROWS: usize = 64;
+const ROWS: usize = 32;
 /// Maximum number of blocks of sums (two by two tiles, 4 KiB) that a task holds, if it has several columns of them.
-const SUMS: usize = 128;
+const SUMS: usize = 256;
+/// Maximum number of tiles of rows that stay in the second-level cache from one band of columns to the next.
+const HELD: usize = 1 << 10;
 /// Number of tile products that justifies waking a thread.
 const TASK: usize = 1 << 9;
 
@@ -51,24 +53,44 @@ pub(super) unsafe fn multiply(a: Matrix<'_, u16>, right: &Operand<'_>, results: 
 
     let mut packed = LEFT.take();
     packed.grow(row_tiles * product.tiles * TILE);
-    let strips = packed[..row_tiles * product.tiles * TILE].par_chunks_exact_mut(product.tiles * TILE);
-    strips.enumerate().with_min_len(TASK.div_ceil(8 * product.tiles)).for_each(|(row, strip)| {
-        for (k, tile) in strip.as_chunks_mut().0.iter_mut().enumerate() {
-            left.rows_to(row * TILE, k * NUMBERS, tile);
-        }
+    let mut rest = &mut packed[..row_tiles * product.tiles * TILE];
+    let mut strips = vec![];
+    for part in 0..product.parts() {
+        let [from, to] = product.part(part);
+        let strip;
+        (strip, rest) = rest.split_at_mut(row_tiles * (to - from) * TILE);
+        strips.push((from, strip, (to - from) * TILE));
+    }
+    strips.into_par_iter().for_each(|(from, strip, lines)| {
+        let rows = strip.par_chunks_exact_mut(lines).enumerate().with_min_len((TASK / 8 * TILE).div_ceil(lines));
+        rows.for_each(|(row, tiles)| {
+            for (k, tile) in tiles.as_chunks_mut().0.iter_mut().enumerate() {
+                left.rows_to(row * TILE, (from + k) * NUMBERS, tile);
+            }
+        });
     });
 
-    // As even as possible. Rows are divided if there are many of them, or too few columns for the threads.
+    // Rows are divided if there are many of them, or too few columns for the threads.
     let threads = rayon::current_num_threads();
     let worth = (2 * row_tiles * pairs * product.tiles).div_ceil(TASK);
     let wanted = worth.min(if threads == 1 { 1 } else { 8 * threads });
-    let share = pairs.div_ceil(wanted);
-    let bands = pairs.div_ceil(share);
-    let parts = row_tiles.div_ceil(ROWS).max((wanted / bands).min(row_tiles.div_ceil(8)));
+    let (bands, parts) = match row_tiles.div_ceil(ROWS) {
+        // Each band reads all rows of a part from the last-level cache, so there are few.
+        parts if wanted > 1 && row_tiles.div_ceil(parts) * product.tiles > HELD => {
+            let widest = SUMS / row_tiles.div_ceil(parts).div_ceil(2);
+            let least = pairs.div_ceil(widest).max((4 * threads).div_ceil(parts));
+            let even = (least..least + threads).find(|bands| (bands * parts).is_multiple_of(threads));
+            (even.unwrap_or(least).min(pairs), parts)
+        }
+        parts => {
+            let bands = wanted.min(pairs);
+            (bands, parts.max((wanted / bands).min(row_tiles.div_ceil(8))))
+        }
+    };
     let run = |task: usize| {
         let (band, part) = (task % bands, task / bands);
         let rows = [part, part + 1].map(|part| part * row_tiles / parts);
-        let pairs = [band * share, pairs.min((band + 1) * share)];
+        let pairs = [band, band + 1].map(|band| band * pairs / bands);
         // SAFETY: the CPU multiplies tiles. Each task has a different combination of rows and columns, and no thread outside of
         // this product accesses the results.
         unsafe { product.task(rows, pairs, &packed, right, results) }
@@ -88,6 +110,16 @@ struct Product {
 }
 
 impl Product {
+    /// Returns the number of parts of the summed axis.
+    fn parts(&self) -> usize {
+        self.tiles.div_ceil(DEPTH)
+    }
+
+    /// Returns the first tile of a part, and the end. As even as possible.
+    fn part(&self, part: usize) -> [usize; 2] {
+        [part, part + 1].map(|part| part * self.tiles / self.parts())
+    }
+
     /// Computes the results of some row tiles (from, to) and some pairs of panels. Returns the number of elements written.
     ///
     /// # Safety
@@ -104,18 +136,17 @@ impl Product {
         let (mut panels, mut sums) = (PANELS.take(), BLOCKS.take());
         let blocks = (rows[1] - rows[0]).div_ceil(2);
         let together = (SUMS / blocks.max(1)).clamp(1, pairs[1] - pairs[0]);
-        // As even as possible.
-        let parts = self.tiles.div_ceil(DEPTH);
-        panels.grow(2 * self.tiles.div_ceil(parts) * TILE);
+        panels.grow(2 * self.tiles.div_ceil(self.parts()) * TILE);
         sums.grow(together * blocks * BLOCK);
         // SAFETY: the CPU multiplies tiles.
         let tiles = unsafe { Tiles::configure() };
         let mut written = 0;
         for first in (pairs[0]..pairs[1]).step_by(together) {
             let count = together.min(pairs[1] - first);
-            for part in 0..parts {
-                let [from, to] = [part, part + 1].map(|part| part * self.tiles / parts);
+            for part in 0..self.parts() {
+                let [from, to] = self.part(part);
                 let half = (to - from) * TILE;
+                let left = &left[self.rows.div_ceil(TILE) * from * TILE..];
                 for (pair, sums) in sums.chunks_exact_mut(blocks * BLOCK).take(count).enumerate() {
                     for (p, panel) in panels[..2 * half].chunks_exact_mut(half).enumerate() {
                         for (k, tile) in panel.as_chunks_mut().0.iter_mut().enumerate() {
@@ -125,7 +156,7 @@ impl Product {
                     let b = [&panels[..half], &panels[half..2 * half]];
                     for (block, sums) in sums.as_chunks_mut().0.iter_mut().enumerate() {
                         let row = rows[0] + 2 * block;
-                        let a = |row: usize| &left[(row * self.tiles + from) * TILE..][..half];
+                        let a = |row: usize| &left[row * half..][..half];
                         match row + 1 < rows[1] {
                             true => tiles.block([a(row), a(row + 1)], b, sums, part == 0),
                             false => tiles.half_block(a(row), b, sums, part == 0),
