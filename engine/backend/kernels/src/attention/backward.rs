@@ -33,7 +33,7 @@ impl Attention<'_> {
     /// # Panics
     /// If the sizes do not match.
     pub fn backward(&self, q: Heads<'_>, k: Heads<'_>, v: Heads<'_>, grad: Heads<'_>, grads: [Option<&mut [f32]>; 3]) {
-        self.check(q, k.into(), v.into());
+        self.check([q.stride(), k.stride(), v.stride()]);
         let (b, d, n_kv_head, group) = (self.b, self.head_dim, self.n_kv_head, self.group());
         let mut rows = Vec::with_capacity(3);
         let sizes = [[b, self.t, self.n_head, d], [b, self.s, n_kv_head, d], [b, self.s, n_kv_head, d]];

@@ -33,7 +33,7 @@ impl Attention<'_> {
         output: &mut [f32],
     ) {
         let (k, v) = (k.into(), v.into());
-        self.check(q, k, v);
+        self.check([q.stride(), k.stride(), v.stride()]);
         assert_eq!(output.len(), self.b * self.t * self.n_head * self.head_dim);
         if output.is_empty() || self.s == 0 {
             return output.fill(0.0);

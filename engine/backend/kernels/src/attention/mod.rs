@@ -2,6 +2,7 @@
 
 mod backward;
 mod forward;
+mod half;
 mod key_heads;
 mod once;
 #[cfg(test)]
@@ -133,7 +134,8 @@ impl<'a> Attention<'a> {
         }
     }
 
-    fn check(&self, q: Heads<'_>, k: KeyHeads<'_>, v: KeyHeads<'_>) {
+    /// Checks the sizes. `strides` are those from one query, key and value to the next.
+    fn check(&self, strides: [usize; 3]) {
         let grouped = self.n_head == 0 || self.n_kv_head > 0 && self.n_head.is_multiple_of(self.n_kv_head);
         assert!(grouped, "{} heads of queries for {} of keys", self.n_head, self.n_kv_head);
         assert!(!self.causal || self.t <= self.s, "{} queries of {} keys", self.t, self.s);
@@ -141,7 +143,7 @@ impl<'a> Attention<'a> {
         for numbers in [self.padding, self.lengths].into_iter().flatten() {
             assert!(numbers.len() == self.b, "{} numbers for {} sequences", numbers.len(), self.b);
         }
-        for (stride, positions) in [(q.stride(), self.t), (k.stride(), self.s), (v.stride(), self.s)] {
+        for (stride, positions) in strides.into_iter().zip([self.t, self.s, self.s]) {
             let enough = positions * self.head_dim == 0 || stride >= self.head_dim;
             assert!(enough, "{stride} elements from one position to the next");
         }
@@ -189,11 +191,11 @@ vectorized! {
 type Method = fn(&Dropout, usize, &mut [f32]);
 
 /// Rows of a head, not necessarily contiguous.
-type Rows<'a> = Vec<&'a mut [f32]>;
+type Rows<'a, T = f32> = Vec<&'a mut [T]>;
 
 /// Returns the rows of each head of `[b, positions, heads, head_dim]`, in the order of sequences and heads.
-fn rows_of_heads(x: &mut [f32], [b, positions, heads, head_dim]: [usize; 4]) -> Vec<Rows<'_>> {
-    let mut rows: Vec<Rows<'_>> = Vec::new();
+fn rows_of_heads<T>(x: &mut [T], [b, positions, heads, head_dim]: [usize; 4]) -> Vec<Rows<'_, T>> {
+    let mut rows: Vec<Rows<'_, T>> = Vec::new();
     rows.resize_with(b * heads, || Vec::with_capacity(positions));
     for (at, row) in x.chunks_exact_mut(head_dim.max(1)).enumerate() {
         let (text, head) = (at / (positions * heads), at % heads);
@@ -203,7 +205,7 @@ fn rows_of_heads(x: &mut [f32], [b, positions, heads, head_dim]: [usize; 4]) -> 
 }
 
 /// Copies contiguous rows to their destinations.
-fn place(rows: &mut [&mut [f32]], values: &[f32], size: usize) {
+fn place<T: Copy>(rows: &mut [&mut [T]], values: &[T], size: usize) {
     for (row, values) in rows.iter_mut().zip(values.chunks_exact(size)) {
         row.copy_from_slice(values);
     }

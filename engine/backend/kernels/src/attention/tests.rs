@@ -1,5 +1,5 @@
 use super::*;
-use crate::{HalfFormat, narrowed, widened};
+use crate::{HalfFormat, matmul::multiplies_tiles, narrowed, widened};
 
 fn values(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919 + seed * 104_729 + 13) % 1013) as f32 / 500.0 - 1.0).collect()
@@ -247,6 +247,47 @@ fn keys_of_16_bits() {
             let [k, v] = [0, 1].map(|i| Heads { data: &wide[i], strides: strides[i] });
             sizes.forward(q, k, v, &mut expected);
             assert_eq!(found, expected, "{format:?} {:?}", [b, n_head, n_kv_head, t, s, d]);
+        }
+    }
+}
+
+/// Numbers of bf16, with scores of more than one block of queries; every kind of mask, and too few queries.
+#[test]
+fn products_of_tiles() {
+    for [b, n_head, n_kv_head, t, s, d] in
+        [[1, 2, 2, 31, 31, 8], [2, 6, 2, 40, 90, 19], [1, 2, 1, 300, 300, 64], [1, 1, 1, 70, 5000, 5]]
+    {
+        let plain = attention([b, n_head, n_kv_head, t, s, d]);
+        let causal = Attention { causal: true, ..plain };
+        let (padding, lengths) = ([s + 3, s / 2], [s - s / 3, s + 5]);
+        let [padding, lengths] = [&padding, &lengths].map(|x| Some(&x[2 - b..]));
+        let mask: Vec<u8> = (0..b * t * s).map(|i| u8::from(i % 3 == 1 || i / s == t * b - t)).collect();
+        let hidden = Some(Hidden { data: &mask, strides: [t * s, 0, s] });
+        let dropout = Dropout::new([3, 4], 0.25);
+        let (wide, far) = (n_head * d, n_kv_head * (d + 3));
+        let strides = [[t * wide, d, wide], [n_kv_head * s * d, s * d, d], [s * far, d + 3, far]];
+        let bits = [(t * wide, 1), (n_kv_head * s * d, 2), (s * far, 3)]
+            .map(|(size, seed)| narrowed(HalfFormat::Bf16, &values(b * size, seed)));
+        let wide = bits.each_ref().map(|bits| widened(HalfFormat::Bf16, bits));
+        for sizes in [
+            plain,
+            causal,
+            Attention { lengths, padding, ..causal },
+            Attention { window: Some(33), hidden, ..causal },
+            Attention { hidden, dropout, scale: -0.3, ..plain },
+        ] {
+            let [q, k, v] = [0, 1, 2].map(|i| Heads { data: &bits[i][..], strides: strides[i] });
+            let Some(found) = sizes.forward_bf16(q, k, v) else {
+                assert!(!multiplies_tiles() || t < 32);
+                continue;
+            };
+            let mut expected = vec![f32::NAN; found.len()];
+            let [q, k, v] = [0, 1, 2].map(|i| Heads { data: &wide[i][..], strides: strides[i] });
+            sizes.forward(q, k, v, &mut expected);
+            for (found, expected) in widened(HalfFormat::Bf16, &found).iter().zip(&expected) {
+                // The weights, whose sum is at most 1 but for dropout, and the output are rounded to 8 bits.
+                assert!((found - expected).abs() <= 2.0 / 256.0, "{:?}: {found} {expected}", [b, n_head, t, s, d]);
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Products of bf16 with AMX. A tile register holds 16 rows of 64 bytes. One instruction multiplies a tile of 16 x 32 numbers
 //! by one of 32 x 16, and adds the products to 16 x 16 sums in f32.
 //!
-//! The left-hand matrix is packed once, for all threads, part by part of the depth. Each task takes some columns of the right-hand matrix and some rows.
-//! It packs two panels of columns at a time, part by part of the depth. They stay in the first-level cache while all its rows
-//! are processed; the rows and the sums stay in the second-level cache.
+//! The left-hand matrix is packed once, for all threads, part by part of the depth; so is the right-hand one if several tasks use
+//! each column. Each task takes some rows and columns. It multiplies two panels of columns at a time, part by part of the depth.
+//! They stay in the first-level cache while all its rows are processed; the rows and the sums stay in the second-level cache.
 
 use rayon::prelude::*;
 use std::{arch::asm, cell::Cell};
@@ -24,13 +24,16 @@ const ROWS: usize = 32;
 const SUMS: usize = 256;
 /// Maximum number of tiles of rows that stay in the second-level cache from one band of columns to the next.
 const HELD: usize = 1 << 10;
+/// Maximum number of lines of a right-hand matrix that is packed once for several parts of the rows: 16 MiB.
+const PACKED: usize = 1 << 18;
 /// Number of tile products that justifies waking a thread.
 const TASK: usize = 1 << 9;
 
 thread_local! {
-    /// Buffers of the last left-hand matrix, panels and sums, reused because first-touch page faults of fresh memory would cost
+    /// Buffers of the last matrices, panels and sums, reused because first-touch page faults of fresh memory would cost
     /// as much as packing.
     static LEFT: Cell<PanelRows> = const { Cell::new(PanelRows::new()) };
+    static RIGHT: Cell<PanelRows> = const { Cell::new(PanelRows::new()) };
     static PANELS: Cell<PanelRows> = const { Cell::new(PanelRows::new()) };
     static BLOCKS: Cell<PanelRows> = const { Cell::new(PanelRows::new()) };
 }
@@ -63,11 +66,8 @@ pub(super) unsafe fn multiply(a: Matrix<'_, u16>, right: &Operand<'_>, results: 
     }
     strips.into_par_iter().for_each(|(from, strip, lines)| {
         let rows = strip.par_chunks_exact_mut(lines).enumerate().with_min_len((TASK / 8 * TILE).div_ceil(lines));
-        rows.for_each(|(row, tiles)| {
-            for (k, tile) in tiles.as_chunks_mut().0.iter_mut().enumerate() {
-                left.rows_to(row * TILE, (from + k) * NUMBERS, tile);
-            }
-        });
+        // SAFETY: the CPU multiplies tiles.
+        rows.for_each(|(row, tiles)| unsafe { pack_rows(&left, row, from, tiles) });
     });
 
     // Rows are divided if there are many of them, or too few columns for the threads.
@@ -87,18 +87,62 @@ pub(super) unsafe fn multiply(a: Matrix<'_, u16>, right: &Operand<'_>, results: 
             (bands, parts.max((wanted / bands).min(row_tiles.div_ceil(8))))
         }
     };
+    let mut panels = RIGHT.take();
+    let lines = 2 * product.tiles * TILE;
+    let is_packed = parts > 1 && pairs * lines <= PACKED;
+    if is_packed {
+        panels.grow(pairs * lines);
+        let pairs = panels[..pairs * lines].par_chunks_exact_mut(lines).enumerate();
+        let of_pair = |(pair, mut rest): (usize, &mut [_])| {
+            for part in 0..product.parts() {
+                let [from, to] = product.part(part);
+                let panels;
+                (panels, rest) = rest.split_at_mut(2 * (to - from) * TILE);
+                // SAFETY: the CPU multiplies tiles.
+                unsafe { pack_pair(right, pair, from, panels) };
+            }
+        };
+        pairs.with_min_len(TASK.div_ceil(16 * product.tiles)).for_each(of_pair);
+    }
+    let packed_right = is_packed.then_some(&*panels);
     let run = |task: usize| {
         let (band, part) = (task % bands, task / bands);
         let rows = [part, part + 1].map(|part| part * row_tiles / parts);
         let pairs = [band, band + 1].map(|band| band * pairs / bands);
         // SAFETY: the CPU multiplies tiles. Each task has a different combination of rows and columns, and no thread outside of
         // this product accesses the results.
-        unsafe { product.task(rows, pairs, &packed, right, results) }
+        unsafe { product.task(rows, pairs, &packed, right, packed_right, results) }
     };
     let tasks = bands * parts;
     let written = if tasks == 1 { run(0) } else { (0..tasks).into_par_iter().map(run).sum() };
     LEFT.set(packed);
+    RIGHT.set(panels);
     written
+}
+
+/// Packs some tiles of a row of tiles, from `from` on.
+///
+/// # Safety
+/// The CPU must [multiply tiles](multiplies_tiles).
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+unsafe fn pack_rows(left: &Operand<'_>, row: usize, from: usize, tiles: &mut [[f32; NR]]) {
+    for (k, tile) in tiles.as_chunks_mut().0.iter_mut().enumerate() {
+        left.rows_to(row * TILE, (from + k) * NUMBERS, tile);
+    }
+}
+
+/// Packs some tiles of both panels of a pair, from `from` on.
+///
+/// # Safety
+/// The CPU must [multiply tiles](multiplies_tiles).
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+unsafe fn pack_pair(right: &Operand<'_>, pair: usize, from: usize, panels: &mut [[f32; NR]]) {
+    let half = panels.len() / 2;
+    for (p, panel) in panels.chunks_exact_mut(half).enumerate() {
+        for (k, tile) in panel.as_chunks_mut().0.iter_mut().enumerate() {
+            right.columns_to((2 * pair + p) * TILE, (from + k) * NUMBERS, tile);
+        }
+    }
 }
 
 /// Sizes of a product.
@@ -131,6 +175,7 @@ impl Product {
         pairs: [usize; 2],
         left: &[[f32; NR]],
         right: &Operand<'_>,
+        packed_right: Option<&[[f32; NR]]>,
         results: &impl Results,
     ) -> usize {
         let (mut panels, mut sums) = (PANELS.take(), BLOCKS.take());
@@ -148,12 +193,16 @@ impl Product {
                 let half = (to - from) * TILE;
                 let left = &left[self.rows.div_ceil(TILE) * from * TILE..];
                 for (pair, sums) in sums.chunks_exact_mut(blocks * BLOCK).take(count).enumerate() {
-                    for (p, panel) in panels[..2 * half].chunks_exact_mut(half).enumerate() {
-                        for (k, tile) in panel.as_chunks_mut().0.iter_mut().enumerate() {
-                            right.columns_to((2 * (first + pair) + p) * TILE, (from + k) * NUMBERS, tile);
+                    let panels = match packed_right {
+                        Some(all) => &all[2 * ((first + pair) * self.tiles + from) * TILE..][..2 * half],
+                        None => {
+                            let panels = &mut panels[..2 * half];
+                            // SAFETY: the CPU multiplies tiles.
+                            unsafe { pack_pair(right, first + pair, from, panels) };
+                            &*panels
                         }
-                    }
-                    let b = [&panels[..half], &panels[half..2 * half]];
+                    };
+                    let b = [&panels[..half], &panels[half..]];
                     for (block, sums) in sums.as_chunks_mut().0.iter_mut().enumerate() {
                         let row = rows[0] + 2 * block;
                         let a = |row: usize| &left[row * half..][..half];

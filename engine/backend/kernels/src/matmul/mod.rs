@@ -216,22 +216,39 @@ pub(crate) fn pair_product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -
 ///
 /// # Panics
 /// If the sizes do not match.
-#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 pub(crate) fn tile_product<T: Rounded>(a: Matrix<'_, u16>, b: Matrix<'_, u16>, bias: Option<&[f32]>) -> Option<Vec<T>> {
+    let mut c = vec![];
+    tile_product_in(a, b, bias, &mut c).then_some(c)
+}
+
+/// Like [`tile_product`], in place of what a vector has. Returns false if this CPU or the system has no AMX.
+///
+/// # Panics
+/// If the sizes do not match.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+pub(crate) fn tile_product_in<T: Rounded>(
+    a: Matrix<'_, u16>,
+    b: Matrix<'_, u16>,
+    bias: Option<&[f32]>,
+    c: &mut Vec<T>,
+) -> bool {
+    a.check();
+    b.check();
     #[cfg(target_arch = "x86_64")]
-    return multiplies_tiles().then(|| {
+    if multiplies_tiles() {
         let (right, size) = (bf16_tile::Operand::of_columns(b), [a.rows, b.columns]);
-        let mut c = Vec::with_capacity(size[0] * size[1]);
-        let sums = Sums::new(&mut c.spare_capacity_mut()[..size[0] * size[1]], size, bias);
+        let len = size[0] * size[1];
+        c.clear();
+        c.reserve(len);
+        let sums = Sums::new(&mut c.spare_capacity_mut()[..len], size, bias);
         // SAFETY: `sums` is the exclusive borrow of the memory.
         let written = unsafe { amx::multiply(a, &right, &sums) };
-        assert_eq!(written, size[0] * size[1], "a task is missing");
+        assert_eq!(written, len, "a task is missing");
         // SAFETY: all sums have been written.
-        unsafe { c.set_len(size[0] * size[1]) };
-        c
-    });
-    #[cfg(not(target_arch = "x86_64"))]
-    None
+        unsafe { c.set_len(len) };
+        return true;
+    }
+    false
 }
 
 /// Multiplies a matrix by the matrix with the given rows, or its transpose, with AMX. Returns the number of elements

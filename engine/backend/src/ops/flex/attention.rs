@@ -1,5 +1,5 @@
-//! Attention on flex, computed in f32. Keys and values of 16 bits are converted where they are used, so that decoding reads
-//! half as much memory. The output and the gradients are `[b, t, n_head, head_dim]` in memory, so that concatenating the heads
+//! Attention on flex, computed in f32, or by products of bf16 where the CPU has tiles for them. Keys and values of 16 bits are
+//! converted where they are used, so that decoding reads half as much memory. The output and the gradients are `[b, t, n_head, head_dim]` in memory, so that concatenating the heads
 //! costs nothing.
 
 use burn::tensor::{DType, Int, Shape, Tensor};
@@ -124,8 +124,18 @@ pub(super) fn forward(attention: Attention, mut inputs: Values<Flex>, needs: &[b
             false => Operation::from(attention).compose(inputs, needs),
         };
     };
+    let is_bf16 = [0, 1, 2].into_iter().all(|i| inputs.dtype(i) == DType::BF16);
     let attention = if inputs.is_half() { attention.for_f32(dtype) } else { attention };
     let [q, k, v] = [0, 1, 2].map(|i| inputs.take_float(i));
+    if is_bf16 {
+        let [q, k, v] = [&q, &k, &v].map(|x| plain(x.clone()));
+        let kernel = prepared.kernel(&q, &k, attention);
+        let [queries, keys, values] = [&q, &k, &v].map(|x| heads_of(x, half::bits(x)));
+        if let Some(bits) = kernel.forward_bf16(queries, keys, values) {
+            let shape = Shape::from([kernel.b, kernel.t, kernel.n_head, kernel.head_dim]);
+            return Outcome::new([half::tensor(bits, shape, DType::BF16).transpose(1, 2)]);
+        }
+    }
     let [q, k, v] = [cast::<Flex>(q, DType::F32), k, v].map(plain);
     let kernel = prepared.kernel(&q, &k, attention);
     let mut output = vec![0.0; q.layout().num_elements()];
