@@ -31,7 +31,7 @@ const POSITIONS: usize = 1 << 10;
 const FOUND: &str = "a kernel for many rows on this CPU";
 
 /// Like [`conv2d`], for 16-bit floats. For bf16 on a CPU that multiplies pairs, subnormal elements count as 0 if the kernel has
-/// one element.
+/// one element, and on a CPU that multiplies tiles whatever the kernel.
 ///
 /// # Panics
 /// If the sizes do not match.

@@ -106,10 +106,13 @@ impl<'a> Planes<'a> {
             }
             let source = &x[(batch * channels + channel) * height * width..][..height * width];
             let [[from, to], [left, end]] = [(0, y), (1, x_at)].map(|(i, at)| inside(self.geometry, i, sides[i][at]));
+            if left >= end.min(pitch) {
+                return;
+            }
             for line in from..to.min(lines) {
                 let row = ((line * stride[0] + sides[0][y]) as isize + low[0]) as usize;
                 let first = ((left * stride[1] + sides[1][x_at]) as isize + low[1]) as usize;
-                let out = &mut out[line * pitch + left..line * pitch + end.min(pitch).max(left)];
+                let out = &mut out[line * pitch + left..line * pitch + end.min(pitch)];
                 every(&source[row * width..][..*width], first, stride[1], out);
             }
         }))
@@ -131,7 +134,7 @@ impl<'a> Planes<'a> {
     }
 }
 
-/// Returns the first position of a line (axis 1) or column (axis 0) of a plane that is inside of the image, and the end.
+/// Returns the first line (axis 0) or column (axis 1) of a plane that is inside of the image, and the end.
 fn inside(geometry: &Im2colGeometry, axis: usize, residue: usize) -> [usize; 2] {
     let (first, stride) = (residue as isize + geometry.low[axis], geometry.stride[axis]);
     let from = ((-first).max(0) as usize).div_ceil(stride);
@@ -142,7 +145,6 @@ fn inside(geometry: &Im2colGeometry, axis: usize, residue: usize) -> [usize; 2] 
 /// Copies every `step`th element of a row from `first` on.
 fn every(row: &[u16], first: usize, step: usize, out: &mut [u16]) {
     match step {
-        _ if out.is_empty() => {}
         1 => out.copy_from_slice(&row[first..][..out.len()]),
         _ => out.iter_mut().zip(row[first..].iter().step_by(step)).for_each(|(out, x)| *out = *x),
     }

@@ -135,6 +135,7 @@ fn sixteen_bits() {
         [3, 32, 128, 128, 40, 1],
         [5, 50, 4, 5, 17, 1],
         [1, 2, 3, 2500, 5, 1],
+        [1, 3, 4, 3, 6, 1],
     ];
     let shapes = [
         [[1, 1], [1, 1], [0, 0], [1, 1]],
@@ -150,6 +151,8 @@ fn sixteen_bits() {
         [[2, 2], [5, 4], [0, 1], [1, 1]],
         [[7, 7], [2, 2], [3, 3], [1, 1]],
         [[5, 5], [5, 5], [1, 1], [1, 1]],
+        // A gradient whose taps are farther away than there are pixels.
+        [[1, 2], [1, 3], [0, 4], [1, 10]],
     ];
     for [batch, channels_in, height, width, channels_out, groups] in sizes {
         for [kernel, stride, padding, dilation] in shapes {

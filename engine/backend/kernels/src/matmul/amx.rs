@@ -24,7 +24,7 @@ const ROWS: usize = 32;
 const SUMS: usize = 256;
 /// Maximum number of tiles of rows that stay in the second-level cache from one band of columns to the next.
 const HELD: usize = 1 << 10;
-/// Maximum number of lines of a right-hand matrix that is packed once for several parts of the rows: 16 MiB.
+/// Maximum number of lines of a right-hand matrix that is packed once for several tasks, and of a buffer that is kept: 16 MiB.
 const PACKED: usize = 1 << 18;
 /// Number of tile products that justifies waking a thread.
 const TASK: usize = 1 << 9;
@@ -115,8 +115,11 @@ pub(super) unsafe fn multiply(a: Matrix<'_, u16>, right: &Operand<'_>, results: 
     };
     let tasks = bands * parts;
     let written = if tasks == 1 { run(0) } else { (0..tasks).into_par_iter().map(run).sum() };
-    LEFT.set(packed);
-    RIGHT.set(panels);
+    for (buffer, rows) in [(&LEFT, packed), (&RIGHT, panels)] {
+        if rows.len() <= PACKED {
+            buffer.set(rows);
+        }
+    }
     written
 }
 
