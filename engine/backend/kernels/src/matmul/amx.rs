@@ -52,72 +52,25 @@ pub(super) unsafe fn multiply(a: Matrix<'_, u16>, right: &Operand<'_>, results: 
     let left = Operand::of_rows(a);
     let product = Product { rows: a.rows, columns: right.vectors(), tiles: a.columns.div_ceil(NUMBERS) };
     assert!(results.size() == [product.rows, product.columns], "a product of another size");
-    let [row_tiles, pairs] = [product.rows.div_ceil(TILE), product.columns.div_ceil(2 * TILE)];
-
-    let mut packed = LEFT.take();
-    packed.grow(row_tiles * product.tiles * TILE);
-    let mut rest = &mut packed[..row_tiles * product.tiles * TILE];
-    let mut strips = vec![];
-    for part in 0..product.parts() {
-        let [from, to] = product.part(part);
-        let strip;
-        (strip, rest) = rest.split_at_mut(row_tiles * (to - from) * TILE);
-        strips.push((from, strip, (to - from) * TILE));
-    }
-    strips.into_par_iter().for_each(|(from, strip, lines)| {
-        let rows = strip.par_chunks_exact_mut(lines).enumerate().with_min_len((TASK / 8 * TILE).div_ceil(lines));
-        // SAFETY: the CPU multiplies tiles.
-        rows.for_each(|(row, tiles)| unsafe { pack_rows(&left, row, from, tiles) });
-    });
-
-    // Rows are divided if there are many of them, or too few columns for the threads.
-    let threads = rayon::current_num_threads();
-    let worth = (2 * row_tiles * pairs * product.tiles).div_ceil(TASK);
-    let wanted = worth.min(if threads == 1 { 1 } else { 8 * threads });
-    let (bands, parts) = match row_tiles.div_ceil(ROWS) {
-        // Each band reads all rows of a part from the last-level cache, so there are few.
-        parts if wanted > 1 && row_tiles.div_ceil(parts) * product.tiles > HELD => {
-            let widest = SUMS / row_tiles.div_ceil(parts).div_ceil(2);
-            let least = pairs.div_ceil(widest).max((4 * threads).div_ceil(parts));
-            let even = (least..least + threads).find(|bands| (bands * parts).is_multiple_of(threads));
-            (even.unwrap_or(least).min(pairs), parts)
-        }
-        parts => {
-            let bands = wanted.min(pairs);
-            (bands, parts.max((wanted / bands).min(row_tiles.div_ceil(8))))
-        }
-    };
+    let [row_tiles, pairs] = [product.row_tiles(), product.pairs()];
+    let mut rows = LEFT.take();
+    let left_packed = product.pack_left(&left, &mut rows);
+    let (bands, parts) = product.division();
     let mut panels = RIGHT.take();
-    let lines = 2 * product.tiles * TILE;
-    let is_packed = parts > 1 && pairs * lines <= PACKED;
-    if is_packed {
-        panels.grow(pairs * lines);
-        let pairs = panels[..pairs * lines].par_chunks_exact_mut(lines).enumerate();
-        let of_pair = |(pair, mut rest): (usize, &mut [_])| {
-            for part in 0..product.parts() {
-                let [from, to] = product.part(part);
-                let panels;
-                (panels, rest) = rest.split_at_mut(2 * (to - from) * TILE);
-                // SAFETY: the CPU multiplies tiles.
-                unsafe { pack_pair(right, pair, from, panels) };
-            }
-        };
-        pairs.with_min_len(TASK.div_ceil(16 * product.tiles)).for_each(of_pair);
-    }
-    let packed_right = is_packed.then_some(&*panels);
+    let right_packed = (parts > 1 && pairs * product.pair() <= PACKED).then(|| product.pack_right(right, &mut panels));
     let run = |task: usize| {
         let (band, part) = (task % bands, task / bands);
         let rows = [part, part + 1].map(|part| part * row_tiles / parts);
         let pairs = [band, band + 1].map(|band| band * pairs / bands);
         // SAFETY: the CPU multiplies tiles. Each task has a different combination of rows and columns, and no thread outside of
         // this product accesses the results.
-        unsafe { product.task(rows, pairs, &packed, right, packed_right, results) }
+        unsafe { product.task(rows, pairs, left_packed, right, right_packed, results) }
     };
     let tasks = bands * parts;
     let written = if tasks == 1 { run(0) } else { (0..tasks).into_par_iter().map(run).sum() };
-    for (buffer, rows) in [(&LEFT, packed), (&RIGHT, panels)] {
-        if rows.len() <= PACKED {
-            buffer.set(rows);
+    for (buffer, used) in [(&LEFT, rows), (&RIGHT, panels)] {
+        if used.len() <= PACKED {
+            buffer.set(used);
         }
     }
     written
@@ -167,6 +120,76 @@ impl Product {
         [part, part + 1].map(|part| part * self.tiles / self.parts())
     }
 
+    /// Returns the number of tiles along the rows.
+    fn row_tiles(&self) -> usize {
+        self.rows.div_ceil(TILE)
+    }
+
+    /// Returns the number of pairs of panels.
+    fn pairs(&self) -> usize {
+        self.columns.div_ceil(2 * TILE)
+    }
+
+    /// Returns the number of lines of a packed pair of panels.
+    fn pair(&self) -> usize {
+        2 * self.tiles * TILE
+    }
+
+    /// Packs the left-hand matrix: for each part of the summed axis, the tiles of each row.
+    fn pack_left<'a>(&self, left: &Operand<'_>, memory: &'a mut PanelRows) -> &'a [[f32; NR]] {
+        let lines = self.row_tiles() * self.tiles * TILE;
+        memory.grow(lines);
+        let mut rest = &mut memory[..lines];
+        let mut strips = vec![];
+        for part in 0..self.parts() {
+            let [from, to] = self.part(part);
+            let strip;
+            (strip, rest) = rest.split_at_mut(self.row_tiles() * (to - from) * TILE);
+            strips.push((from, strip, (to - from) * TILE));
+        }
+        strips.into_par_iter().for_each(|(from, strip, lines)| {
+            let rows = strip.par_chunks_exact_mut(lines).enumerate().with_min_len((TASK / 8 * TILE).div_ceil(lines));
+            // SAFETY: the CPU multiplies tiles, as `multiply` has checked.
+            rows.for_each(|(row, tiles)| unsafe { pack_rows(left, row, from, tiles) });
+        });
+        &memory[..lines]
+    }
+
+    /// Packs the right-hand matrix: for each pair of panels and each part of the summed axis, one panel after the other.
+    fn pack_right<'a>(&self, right: &Operand<'_>, memory: &'a mut PanelRows) -> &'a [[f32; NR]] {
+        let lines = self.pairs() * self.pair();
+        memory.grow(lines);
+        let pairs = memory[..lines].par_chunks_exact_mut(self.pair()).enumerate();
+        pairs.with_min_len(TASK.div_ceil(16 * self.tiles)).for_each(|(pair, mut rest)| {
+            for part in 0..self.parts() {
+                let [from, to] = self.part(part);
+                let panels;
+                (panels, rest) = rest.split_at_mut(2 * (to - from) * TILE);
+                // SAFETY: the CPU multiplies tiles, as `multiply` has checked.
+                unsafe { pack_pair(right, pair, from, panels) };
+            }
+        });
+        &memory[..lines]
+    }
+
+    /// Returns the numbers of bands of columns and of parts of rows. Each combination is a task. Rows are divided if there are
+    /// many of them, or too few columns for the threads.
+    fn division(&self) -> (usize, usize) {
+        let ([row_tiles, pairs], threads) = ([self.row_tiles(), self.pairs()], rayon::current_num_threads());
+        let worth = (2 * row_tiles * pairs * self.tiles).div_ceil(TASK);
+        let wanted = worth.min(if threads == 1 { 1 } else { 8 * threads });
+        let parts = row_tiles.div_ceil(ROWS);
+        if wanted > 1 && row_tiles.div_ceil(parts) * self.tiles > HELD {
+            // Each band reads all rows of a part from the last-level cache, so there are few.
+            let widest = SUMS / row_tiles.div_ceil(parts).div_ceil(2);
+            let least = pairs.div_ceil(widest).max((4 * threads).div_ceil(parts));
+            let even = (least..least + threads).find(|bands| (bands * parts).is_multiple_of(threads));
+            return (even.unwrap_or(least).min(pairs), parts);
+        }
+        let bands = wanted.min(pairs);
+        (bands, parts.max((wanted / bands).min(row_tiles.div_ceil(8))))
+    }
+
     /// Computes the results of some row tiles (from, to) and some pairs of panels. Returns the number of elements written.
     ///
     /// # Safety
@@ -178,7 +201,7 @@ impl Product {
         pairs: [usize; 2],
         left: &[[f32; NR]],
         right: &Operand<'_>,
-        packed_right: Option<&[[f32; NR]]>,
+        right_packed: Option<&[[f32; NR]]>,
         results: &impl Results,
     ) -> usize {
         let (mut panels, mut sums) = (PANELS.take(), BLOCKS.take());
@@ -194,10 +217,10 @@ impl Product {
             for part in 0..self.parts() {
                 let [from, to] = self.part(part);
                 let half = (to - from) * TILE;
-                let left = &left[self.rows.div_ceil(TILE) * from * TILE..];
+                let left = &left[self.row_tiles() * from * TILE..];
                 for (pair, sums) in sums.chunks_exact_mut(blocks * BLOCK).take(count).enumerate() {
-                    let panels = match packed_right {
-                        Some(all) => &all[2 * ((first + pair) * self.tiles + from) * TILE..][..2 * half],
+                    let panels = match right_packed {
+                        Some(all) => &all[(first + pair) * self.pair() + 2 * from * TILE..][..2 * half],
                         None => {
                             let panels = &mut panels[..2 * half];
                             // SAFETY: the CPU multiplies tiles.
