@@ -341,4 +341,12 @@ fn threads_do_not_matter() {
         };
         assert_eq!(run(1), run(5));
     }
+    let sizes = Attention { causal: true, ..attention([2, 3, 1, 300, 300, 16]) };
+    let data = [(3, 1), (1, 2), (1, 3)].map(|(n, seed)| narrowed(HalfFormat::Bf16, &values(2 * n * 300 * 16, seed)));
+    let run = |threads: usize| {
+        let heads = |i: usize, n: usize| Heads { data: &data[i][..], strides: [n * 300 * 16, 16, n * 16] };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| sizes.forward_bf16(heads(0, 3), heads(1, 1), heads(2, 1)))
+    };
+    assert_eq!(run(1), run(5));
 }

@@ -165,6 +165,24 @@ fn sixteen_bits() {
 }
 
 #[test]
+fn threads_do_not_matter_in_16_bits() {
+    for (sizes, kernel, stride) in [([5, 20, 30, 31, 24], [3, 3], [1, 1]), ([9, 30, 8, 7, 40], [3, 2], [2, 1])] {
+        let conv = Conv2d { stride, ..dense(sizes, kernel, [1, 1]) };
+        let [x, weight, grad] = conv.elements().map(|len| narrowed(HalfFormat::Bf16, &values(len, len)));
+        let of = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| {
+                let y = conv2d_half(HalfFormat::Bf16, &x, &weight, &conv, Epilogue::default());
+                let dx = conv2d_backward_input_bf16(&weight, &grad, &conv);
+                (y, dx, conv2d_backward_weight_bf16(&x, &grad, &conv))
+            })
+        };
+        let one = of(1);
+        assert!([2, 3, 8].iter().all(|&threads| of(threads) == one), "threads of {conv:?}");
+    }
+}
+
+#[test]
 fn values_and_gradients() {
     // Batch, input channels, height, width, output channels, groups.
     let sizes = [
