@@ -20,6 +20,7 @@ mod packed_b;
 mod panel_rows;
 mod results;
 mod strip;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod target;
 
 use rayon::prelude::*;
