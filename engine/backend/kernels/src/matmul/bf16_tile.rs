@@ -159,7 +159,7 @@ fn pairs(numbers: [u16; NUMBERS]) -> [f32; TILE] {
 /// Transposes a tile.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn transpose(tile: &mut Tile) {
+pub(crate) fn transpose(tile: &mut Tile) {
     // SAFETY: each load and store accesses a line of 16 elements.
     let mut lines: [__m512; TILE] = std::array::from_fn(|i| unsafe { _mm512_loadu_ps(tile[i].as_ptr()) });
     let doubles = |x, y| {

@@ -35,6 +35,8 @@ pub(crate) use avx512::{MR_AVX512, Start, multiplies_bf16, usable as has_avx512,
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::{by_height, microkernel as avx512_microkernel};
 pub(crate) use bands::for_bands;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use bf16_tile::transpose as transpose_tile;
 pub(crate) use converted::{KC as CONVERTED_KC, Source, matmul_converted};
 pub(crate) use element::Element;
 use element::F32;

@@ -1,7 +1,7 @@
 //! Products with quantized matrices: codes of a few bits in blocks that share a scale, in GGML's formats.
 //!
 //! The arithmetic is f32. The results are those of a product with the dequantized matrix, which is never materialised as a
-//! whole.
+//! whole. Optionally, the left-hand rows are rounded to 8 bits, and codes are multiplied as integers; see [`Activations`].
 
 mod direct;
 mod for_kind;
@@ -9,6 +9,7 @@ mod format;
 mod large;
 mod pairs;
 mod panel;
+mod rounded;
 mod row;
 mod scratch;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod unpack;
 mod wide;
 
 use crate::matmul::{Matrix, matmul_converted};
+use rounded::RoundedRows;
 pub use unpack::dequantize;
 
 /// GGML's block formats. The number in the name is the number of bits per weight; `K` formats have two levels of scales.
@@ -107,6 +109,17 @@ impl std::fmt::Display for Quantization {
     }
 }
 
+/// How a product with a quantized matrix reads its other matrix, the activations of a layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub enum Activations {
+    /// As they are.
+    #[default]
+    F32,
+    /// Rounded to 8 bits: blocks of 32 consecutive values share a scale, 1/127 of their largest magnitude. A value is the nearest
+    /// multiple of the scale. If a value is infinite or NaN, all results of its row are NaN.
+    Int8,
+}
+
 /// A quantized matrix: contiguous rows of whole blocks.
 #[derive(Clone, Copy)]
 pub struct QuantizedMatrix<'a> {
@@ -136,7 +149,13 @@ const FEW: usize = 4;
 ///
 /// # Panics
 /// If the sizes do not match, or `a` is transposed.
-pub fn matmul_quantized(a: Matrix<'_>, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
+pub fn matmul_quantized(
+    a: Matrix<'_>,
+    activations: Activations,
+    b: QuantizedMatrix<'_>,
+    bias: Option<&[f32]>,
+    c: &mut [f32],
+) {
     a.check();
     let QuantizedMatrix { rows: columns, columns: depth, kind, .. } = b;
     assert!(depth.is_multiple_of(kind.block_len()), "{depth} columns are not a multiple of the block size of {kind}");
@@ -146,9 +165,18 @@ pub fn matmul_quantized(a: Matrix<'_>, b: QuantizedMatrix<'_>, bias: Option<&[f3
     if c.is_empty() {
         return;
     }
-    if a.rows > FEW || depth == 0 {
-        matmul_converted(a, &b, bias, columns, c);
-    } else {
-        direct::product(a, b, bias, c);
+    match activations {
+        Activations::Int8 if depth > 0 => int8_product(&RoundedRows::new(a), b, bias, c),
+        _ if a.rows > FEW || depth == 0 => matmul_converted(a, &b, bias, columns, c),
+        _ => direct::product(a, b, bias, c),
     }
+}
+
+/// Computes `c = a b^T + bias` for rounded rows.
+fn int8_product(a: &RoundedRows, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if wide::int8_product(a, b, bias, c) {
+        return;
+    }
+    rounded::product(a, b, bias, c);
 }

@@ -92,22 +92,49 @@ fn weights_match_ggml() {
     }
 }
 
-fn check(kind: Quantization, m: usize, n: usize, blocks_of_row: usize) {
+/// Returns a row as a product reads it.
+fn read(row: &[f32], activations: Activations) -> Vec<f32> {
+    match activations {
+        Activations::F32 => row.to_vec(),
+        Activations::Int8 => row.chunks(32).flat_map(round).collect(),
+    }
+}
+
+/// Rounds a block of 32 values to multiples of its scale.
+fn round(block: &[f32]) -> Vec<f32> {
+    let largest = block.iter().fold(1e-30f32, |largest, x| largest.max(x.abs()));
+    let nearest = |x: &f32| (x * (127.0 / largest)).round_ties_even() * (largest / 127.0);
+    block.iter().map(nearest).collect()
+}
+
+type Product = fn(Matrix<'_>, Activations, QuantizedMatrix<'_>, Option<&[f32]>, &mut [f32]);
+
+/// The product of rounded rows on CPUs without AVX512-VNNI.
+fn portable(a: Matrix<'_>, _: Activations, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
+    rounded::product(&RoundedRows::new(a), b, bias, c);
+}
+
+fn check(product: Product, activations: Activations, kind: Quantization, [m, n, blocks_of_row]: [usize; 3]) {
     let k = blocks_of_row * kind.block_len();
     let data = blocks(kind, n * blocks_of_row);
     let wide = weights(kind, &data);
     let stride = k + 5;
-    let a: Vec<f32> = (0..m * stride).map(|i| ((i * 7919) % 1013) as f32 / 500.0 - 1.0).collect();
+    let mut a: Vec<f32> = (0..m * stride).map(|i| ((i * 7919) % 1013) as f32 / 500.0 - 1.0).collect();
+    for i in 0..m.min(2) {
+        // Blocks of other magnitudes, and of zeros.
+        a[i * stride..][..32.min(k)].iter_mut().for_each(|x| *x *= [1e-4, 0.0][i]);
+    }
+    let read: Vec<_> = (0..m).map(|i| read(&a[i * stride..][..k], activations)).collect();
     let bias: Vec<f32> = (0..n).map(|j| (j % 50) as f32).collect();
     let b = QuantizedMatrix { data: &data, rows: n, columns: k, kind };
     for bias in [None, Some(&bias[..])] {
         let mut c = vec![f32::NAN; m * n];
-        matmul_quantized(Matrix { data: &a, rows: m, columns: k, stride, transposed: false }, b, bias, &mut c);
+        product(Matrix { data: &a, rows: m, columns: k, stride, transposed: false }, activations, b, bias, &mut c);
         for (at, &found) in c.iter().enumerate() {
             let (i, j) = (at / n, at % n);
             let (mut expected, mut size) = (bias.map_or(0.0, |bias| f64::from(bias[j])), 0.0);
             for p in 0..k {
-                let product = f64::from(a[i * stride + p]) * f64::from(wide[j * k + p]);
+                let product = f64::from(read[i][p]) * f64::from(wide[j * k + p]);
                 (expected, size) = (expected + product, size + product.abs());
             }
             let error = (f64::from(found) - expected).abs();
@@ -122,12 +149,46 @@ fn products_of_few_rows_and_of_many() {
         for (m, n) in [(0, 3), (1, 0), (1, 1), (1, 2), (1, 301), (2, 17), (3, 5), (4, 70), (5, 33), (9, 40), (100, 19)]
         {
             for blocks_of_row in [0, 1, 3, 6] {
-                check(kind, m, n, blocks_of_row);
+                for activations in [Activations::F32, Activations::Int8] {
+                    check(matmul_quantized, activations, kind, [m, n, blocks_of_row]);
+                }
             }
         }
         // Several tasks, several depths, several passes of rows.
-        check(kind, 1, 700, if kind.block_len() == 32 { 45 } else { 5 });
-        check(kind, 485, 150, if kind.block_len() == 32 { 19 } else { 2 });
+        let (long, short) = if kind.block_len() == 32 { (45, 19) } else { (5, 2) };
+        for activations in [Activations::F32, Activations::Int8] {
+            check(matmul_quantized, activations, kind, [1, 700, long]);
+            check(matmul_quantized, activations, kind, [485, 150, short]);
+        }
+    }
+}
+
+#[test]
+fn products_of_rounded_rows_without_vnni() {
+    for kind in Quantization::ALL {
+        for (m, n, blocks_of_row) in [(1, 1, 1), (2, 17, 3), (9, 40, 6)] {
+            check(portable, Activations::Int8, kind, [m, n, blocks_of_row]);
+        }
+        // Several chunks.
+        check(portable, Activations::Int8, kind, [3, 5, if kind.block_len() == 32 { 301 } else { 35 }]);
+    }
+}
+
+#[test]
+fn a_row_that_is_not_finite_has_no_rounded_results() {
+    for kind in Quantization::ALL {
+        let k = 2 * kind.block_len();
+        let data = blocks(kind, 6);
+        for product in [matmul_quantized as Product, portable] {
+            for (m, special) in [(1, f32::NAN), (9, f32::NAN), (1, f32::INFINITY), (9, f32::NEG_INFINITY)] {
+                let mut a = vec![1.0; m * k];
+                a[k - 3] = special;
+                let mut c = vec![0.0; m * 3];
+                let b = QuantizedMatrix { data: &data, rows: 3, columns: k, kind };
+                product(Matrix::new(&a, m, k), Activations::Int8, b, None, &mut c);
+                assert!(c[..3].iter().all(|c| c.is_nan()) && c[3..].iter().all(|c| c.is_finite()), "{kind}, {special}");
+            }
+        }
     }
 }
 
@@ -160,7 +221,7 @@ fn nan_propagates() {
             a[k - 3] = f32::NAN;
             let mut c = vec![0.0; m * 3];
             let b = QuantizedMatrix { data: &data, rows: 3, columns: k, kind };
-            matmul_quantized(Matrix::new(&a, m, k), b, None, &mut c);
+            matmul_quantized(Matrix::new(&a, m, k), Activations::F32, b, None, &mut c);
             assert!(c[..3].iter().all(|c| c.is_nan()) && c[3..].iter().all(|c| c.is_finite()));
         }
     }
@@ -179,7 +240,7 @@ fn infinities_are_multiplied_as_by_the_dequantized_weights() {
                 a[k - 3] = special;
                 let mut c = vec![0.0; m * rows];
                 let b = QuantizedMatrix { data: &data, rows, columns: k, kind };
-                matmul_quantized(Matrix::new(&a, m, k), b, None, &mut c);
+                matmul_quantized(Matrix::new(&a, m, k), Activations::F32, b, None, &mut c);
                 for (row, c) in c[..rows].iter().enumerate() {
                     let weight = weights[row * k + k - 3];
                     let expected = special * weight;
@@ -197,12 +258,14 @@ fn threads_do_not_matter() {
     for kind in [Quantization::Q4_1, Quantization::Q6K] {
         let data = blocks(kind, n * k / kind.block_len());
         let a: Vec<f32> = (0..10 * k).map(|i| ((i * 7919) % 1013) as f32 / 500.0 - 1.0).collect();
-        for m in [1, 10] {
+        for (m, activations) in
+            [(1, Activations::F32), (10, Activations::F32), (1, Activations::Int8), (10, Activations::Int8)]
+        {
             let run = |threads: usize| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 let mut c = vec![0.0; m * n];
                 let b = QuantizedMatrix { data: &data, rows: n, columns: k, kind };
-                pool.install(|| matmul_quantized(Matrix::new(&a[..m * k], m, k), b, None, &mut c));
+                pool.install(|| matmul_quantized(Matrix::new(&a[..m * k], m, k), activations, b, None, &mut c));
                 c
             };
             assert_eq!(run(1), run(3));

@@ -22,12 +22,12 @@ impl<const BYTES: usize, const FIVE: bool, const OFFSETS: bool> Wide for Pairs<B
     const BYTES: usize = BYTES;
     const BLOCKS: usize = 4;
     const STEPS: usize = 1;
-    const SHIFT: f32 = if OFFSETS {
-        0.0
+    const SHIFT: i32 = if OFFSETS {
+        0
     } else if FIVE {
-        16.0
+        16
     } else {
-        8.0
+        8
     };
     const OFFSETS: bool = OFFSETS;
 
@@ -35,8 +35,8 @@ impl<const BYTES: usize, const FIVE: bool, const OFFSETS: bool> Wide for Pairs<B
         32 * (lane / 4) + 16 * half + 4 * (lane % 4)
     }
 
-    fn sums([a, b, c, d, ..]: [f32; 8]) -> [f32; 8] {
-        [0.0, a, 0.0, b, 0.0, c, 0.0, d]
+    fn offset(group: usize) -> usize {
+        2 * group + 1
     }
 
     #[inline]
@@ -81,7 +81,7 @@ impl Wide for Eight {
     const BYTES: usize = 34;
     const BLOCKS: usize = 4;
     const STEPS: usize = 1;
-    const SHIFT: f32 = 0.0;
+    const SHIFT: i32 = 0;
     const SIGNED: bool = true;
 
     fn first(_: usize, half: usize, lane: usize) -> usize {
@@ -114,15 +114,11 @@ impl<const FIVE: bool> Wide for Large<FIVE> {
     const BYTES: usize = if FIVE { 176 } else { 144 };
     const BLOCKS: usize = 1;
     const STEPS: usize = 2;
-    const SHIFT: f32 = 0.0;
+    const SHIFT: i32 = 0;
     const OFFSETS: bool = true;
 
     fn first(step: usize, half: usize, lane: usize) -> usize {
         STEP * step + 64 * (lane / 8) + 32 * half + 4 * (lane % 8)
-    }
-
-    fn sums(sums: [f32; 8]) -> [f32; 8] {
-        sums
     }
 
     #[inline]
@@ -170,7 +166,8 @@ impl Wide for Six {
     const BYTES: usize = 210;
     const BLOCKS: usize = 1;
     const STEPS: usize = 2;
-    const SHIFT: f32 = 32.0;
+    const SHIFT: i32 = 32;
+    const GROUP: usize = 16;
 
     fn first(step: usize, half: usize, lane: usize) -> usize {
         STEP * step + 64 * half + 4 * lane
