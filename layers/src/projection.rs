@@ -1,7 +1,7 @@
 //! Linear layers and embedding tables with weights that may be quantized, for large models.
 
 use burn::tensor::{DType, Int, Tensor};
-use grove_backend::{Backend, Quantization, ops};
+use grove_backend::{Activations, Backend, Quantization, ops};
 use grove_tree::{Array, Tree};
 
 use crate::{Embedding, Linear};
@@ -16,13 +16,17 @@ pub struct Quantized<B: Backend> {
     /// GGML format of the blocks.
     #[tree(static)]
     pub kind: Quantization,
+    /// Whether the layer rounds its inputs to 8 bits.
+    #[tree(static)]
+    pub activations: Activations,
 }
 
 impl<B: Backend> Quantized<B> {
     /// Creates a matrix without values, of `rows` rows (outputs of the layer) and `columns` columns (inputs).
     pub fn absent(rows: usize, columns: usize, kind: Quantization) -> Self {
         let bytes = columns / kind.block_len() * kind.block_bytes();
-        Self { blocks: Array::absent_of([rows, bytes], DType::U8), bias: None, kind }
+        let blocks = Array::absent_of([rows, bytes], DType::U8);
+        Self { blocks, bias: None, kind, activations: Activations::F32 }
     }
 
     /// Number of values of the matrix.
@@ -43,7 +47,7 @@ impl<B: Backend> Quantized<B> {
     /// - output `[..., out]`
     #[track_caller]
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let y = ops::quantized_linear(x, self.blocks.val(), self.kind);
+        let y = ops::quantized_linear(x, self.blocks.val(), self.kind, self.activations);
         match &self.bias {
             Some(bias) => y + bias.val().unsqueeze(),
             None => y,
@@ -81,6 +85,16 @@ pub type QuantLinear<B> = MaybeQuantized<Linear<B>, Quantized<B>>;
 
 /// An embedding table with dense or quantized weights, which may also serve as the output layer.
 pub type QuantEmbedding<B> = MaybeQuantized<Embedding<B>, Quantized<B>>;
+
+impl<D, B: Backend> MaybeQuantized<D, Quantized<B>> {
+    /// Returns the quantized weights, if they are.
+    pub fn quantized_mut(&mut self) -> Option<&mut Quantized<B>> {
+        match self {
+            Self::Dense(_) => None,
+            Self::Quantized(weights) => Some(weights),
+        }
+    }
+}
 
 impl<B: Backend> QuantLinear<B> {
     /// Applies the linear layer.

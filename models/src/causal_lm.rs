@@ -103,6 +103,14 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         self
     }
 
+    /// Returns the model with inputs of quantized layers rounded to 8 bits ([`Activations::Int8`]), which is faster and less
+    /// accurate; `None` if no weights are quantized.
+    ///
+    /// [`Activations::Int8`]: grove_backend::Activations::Int8
+    fn with_quantized_activations(self) -> Option<Self> {
+        None
+    }
+
     /// Computes the hidden states of independent sequences, for value heads, classifiers and probes. Dropout is applied
     /// if a `key` is given.
     ///

@@ -49,6 +49,28 @@ fn a_quantized_model_can_be_compiled() {
 }
 
 #[test]
+fn inputs_of_quantized_layers_are_rounded_on_request() {
+    let model = llama("gguf/q8_0.gguf");
+    let score = ["--model", &model, "--json", "--prompt-ids", "5,17,40,3,9,12,30,8", "--score"];
+    let loss = |options: &[&str]| LLAMA.json(&[&score[..], options].concat())["loss"].as_f64().expect("a number");
+    let (exact, rounded) = (loss(&[]), loss(&["--quantized-activations"]));
+    assert!(exact != rounded && (exact - rounded).abs() < 0.01 * exact, "{exact} {rounded}");
+    // The prompt at once, and token by token.
+    let options =
+        ["--model", &model, "--json", "--prompt-ids", "5,17,40", "--temperature", "0", "--max-new-tokens", "8"];
+    let options = [&options[..], &["--ignore-eos", "--quantized-activations"]].concat();
+    let plain = LLAMA.json(&options);
+    assert_eq!(plain["generated_ids"].as_array().map(Vec::len), Some(8));
+    assert_eq!(plain["generated_ids"], LLAMA.json(&[&options[..], &["--jit"]].concat())["generated_ids"]);
+    for file in ["gguf/f16.gguf", "gqa"] {
+        let wrong = ["--model", &llama(file), "--prompt-ids", "5,17", "--quantized-activations"];
+        LLAMA.assert_fails(&wrong, 2, &["--quantized-activations", "quantized weights"]);
+    }
+    let unpacked = ["--model", &model, "--prompt-ids", "5,17", "--quantized-activations", "--dtype", "f32"];
+    LLAMA.assert_fails(&unpacked, 2, &["--quantized-activations", "without --dtype"]);
+}
+
+#[test]
 fn a_draft_model_does_not_change_the_output() {
     let (model, draft) = (llama("gqa"), llama("gqa"));
     let common = ["--model", &model, "--json", "--prompt-ids", "5,17,40", "--max-new-tokens", "30", "--ignore-eos"];

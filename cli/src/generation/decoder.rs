@@ -21,6 +21,10 @@ pub struct DecoderArgs {
     #[arg(long, value_name = "DIR|ID")]
     pub adapter: Option<String>,
 
+    /// Round the inputs of quantized layers to 8 bits: faster, but less accurate. Needs a GGUF file with quantized weights
+    #[arg(long)]
+    pub quantized_activations: bool,
+
     /// Prompt and generation settings.
     #[command(flatten)]
     pub generation: GenerationArgs,
@@ -29,7 +33,7 @@ pub struct DecoderArgs {
     /// size
     #[arg(long, conflicts_with_all = [
         "score", "text", "prompt", "prompt_ids", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop",
-        "ignore_eos", "seed", "repeat", "jit", "draft"
+        "ignore_eos", "seed", "repeat", "jit", "draft", "quantized_activations"
     ])]
     pub summary: bool,
 
@@ -90,7 +94,11 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
         let files = with_adapter(&path, adapter.as_deref())?;
         let load_for = |files: &ModelFiles, prompt: usize, rows: usize, less: &str| -> Result<F::Model<B>, Exit> {
             self.options.fits::<B, F>(files, prompt, rows, less)?;
-            Ok(files.load::<B, F::Model<B>>(device, dtype.wanted())?.0)
+            let model = files.load::<B, F::Model<B>>(device, dtype.wanted())?.0;
+            if self.options.quantized_activations {
+                return model.with_quantized_activations().ok_or_else(no_quantized_weights);
+            }
+            Ok(model)
         };
         let load = |files: &ModelFiles, prompt| load_for(files, prompt, generation.samples, "fewer --max-new-tokens");
         if let Some(args) = self.file
@@ -109,6 +117,13 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
         self.options.tell_published(F::KIND);
         Ok(Ended::Finished)
     }
+}
+
+fn no_quantized_weights() -> Exit {
+    usage(
+        "--quantized-activations needs a model with quantized weights: a LLaMA in a GGUF file, without --dtype, on the backend flex or \
+         candle",
+    )
 }
 
 /// Prints the summary of `--summary`: the parameter table and the memory needed.
@@ -149,6 +164,9 @@ impl DecoderArgs {
         less: &str,
     ) -> Result<(), Exit> {
         let skeleton = F::Model::<B>::skeleton_at(files.path(), self.device.dtype.wanted())?;
+        if self.quantized_activations && skeleton.clone().with_quantized_activations().is_none() {
+            return Err(no_quantized_weights());
+        }
         let cache = match self.generation.score {
             true => None,
             false => {

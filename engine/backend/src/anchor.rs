@@ -7,8 +7,8 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation, backend::AutodiffBackend};
 
 use crate::{
-    Autodiff, Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset, KeyRanges, Pool2dOptions,
-    Quantization, RnnActivation, Steps,
+    Activations, Autodiff, Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset, KeyRanges,
+    Pool2dOptions, Quantization, RnnActivation, Steps,
     ops::{self, AttentionOptions, BatchNorm, RecurrentInputs, RowNorm},
 };
 
@@ -58,7 +58,8 @@ fn large<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let format = Quantization::Q8_0;
     let blocks = TensorData::new(vec![0u8; 2 * format.block_bytes()], [2, format.block_bytes()]);
     let blocks = Tensor::<B, 2, Int>::from_primitive(B::int_from_data(blocks, &y.device()));
-    let product = ops::quantized_linear(y.clone().repeat_dim(1, format.block_len() / 2), blocks.clone(), format);
+    let rows = y.clone().repeat_dim(1, format.block_len() / 2);
+    let product = ops::quantized_linear(rows, blocks.clone(), format, Activations::Int8);
     y + product + ops::dequantize(blocks, format).narrow(1, 0, 2)
 }
 

@@ -1,13 +1,13 @@
 //! Configurations in GGUF files, and skeletons for their weights, which may be quantized.
 
-use grove_backend::{Backend, Quantization};
+use grove_backend::{Activations, Backend, Quantization};
 use grove_files::{KnownKeys, RefusedKey};
 use grove_layers::{MaybeQuantized, QuantEmbedding, QuantLinear, Quantized};
 use grove_weights::{GgufMetadata, GgufValue, NameMap, TensorFiles};
 use std::path::Path;
 
 use super::{
-    Architecture, Llama, LlamaConfig,
+    Architecture, Layer, Llama, LlamaConfig,
     gguf_rope::{FREQUENCIES, scaling},
     names::{LINEAR, with_linear},
 };
@@ -261,21 +261,47 @@ impl<B: Backend> Llama<B> {
             table(head, "lm_head");
         }
         for (i, layer) in self.layers.iter_mut().enumerate() {
-            let (attn, mlp) = (&mut layer.self_attn, &mut layer.mlp);
-            for (map, name) in [
-                (&mut attn.q_proj, "self_attn.q_proj"),
-                (&mut attn.k_proj, "self_attn.k_proj"),
-                (&mut attn.v_proj, "self_attn.v_proj"),
-                (&mut attn.o_proj, "self_attn.o_proj"),
-                (&mut mlp.gate_proj, "mlp.gate_proj"),
-                (&mut mlp.up_proj, "mlp.up_proj"),
-                (&mut mlp.down_proj, "mlp.down_proj"),
-            ] {
+            for (map, name) in projections(layer) {
                 projection(map, format!("layers.{i}.{name}"));
             }
         }
         self
     }
+
+    /// Makes quantized layers round their inputs to 8 bits. Returns `None` if no layer is quantized.
+    pub(super) fn rounding_activations(mut self) -> Option<Self> {
+        let mut is_quantized = false;
+        let mut round = |weights: Option<&mut Quantized<B>>| {
+            if let Some(weights) = weights {
+                weights.activations = Activations::Int8;
+                is_quantized = true;
+            }
+        };
+        round(self.embed_tokens.quantized_mut());
+        if let Some(head) = &mut self.lm_head {
+            round(head.quantized_mut());
+        }
+        for layer in &mut self.layers {
+            for (projection, _) in projections(layer) {
+                round(projection.quantized_mut());
+            }
+        }
+        is_quantized.then_some(self)
+    }
+}
+
+/// Returns the projections of a layer, each with its path.
+fn projections<B: Backend>(layer: &mut Layer<B>) -> [(&mut QuantLinear<B>, &'static str); 7] {
+    let (attn, mlp) = (&mut layer.self_attn, &mut layer.mlp);
+    [
+        (&mut attn.q_proj, "self_attn.q_proj"),
+        (&mut attn.k_proj, "self_attn.k_proj"),
+        (&mut attn.v_proj, "self_attn.v_proj"),
+        (&mut attn.o_proj, "self_attn.o_proj"),
+        (&mut mlp.gate_proj, "mlp.gate_proj"),
+        (&mut mlp.up_proj, "mlp.up_proj"),
+        (&mut mlp.down_proj, "mlp.down_proj"),
+    ]
 }
 
 #[cfg(test)]

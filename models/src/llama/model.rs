@@ -91,6 +91,10 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
         self
     }
 
+    fn with_quantized_activations(self) -> Option<Self> {
+        self.rounding_activations()
+    }
+
     fn vocab_size(&self) -> usize {
         self.config.vocab_size
     }

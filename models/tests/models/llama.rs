@@ -1,9 +1,9 @@
 //! LLaMA, Mistral, Qwen2 and Qwen3 against transformers: grouped-query attention, all rotary scalings, windows, biases, tied
 //! and untied output layers, all namings and formats. Fixtures: tools/fixtures/llama.py.
 
-use burn::tensor::DType;
+use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
-use grove_models::{Llama, LlamaConfig, Pretrained, PretrainedConfig, llama::published_names};
+use grove_models::{CausalLm, Llama, LlamaConfig, Pretrained, PretrainedConfig, llama::published_names};
 use grove_tree::{eq, leaves};
 use std::path::{Path, PathBuf};
 
@@ -151,6 +151,23 @@ fn gguf<B: Backend>(device: B::Device) {
         let (model, _) = Llama::<B>::from_path(&file, &device, dtype).unwrap();
         check_forward(&Reference::beside(&file), &model, &device);
     }
+}
+
+/// Inputs of quantized layers are rounded where asked for: the logits are near those without rounding, and differ. Other models
+/// cannot round.
+#[test]
+fn inputs_of_quantized_layers_may_be_rounded() {
+    let ids = || Tensor::<Flex, 2, Int>::from_ints([[5, 17, 40, 3, 9]], &Default::default());
+    let logits = |model: &Llama<Flex>| model.forward(ids(), None).into_data().iter::<f32>().collect::<Vec<_>>();
+    for name in ["q8_0", "q4_0_to_q5_1", "q4_1_q6_k", "q4_k_q5_k"] {
+        let model = flex(&format!("gguf/{name}.gguf"));
+        let exact = logits(&model);
+        let rounded = logits(&model.with_quantized_activations().unwrap());
+        let size = exact.iter().fold(0f32, |size, x| size.max(x.abs()));
+        let error = exact.iter().zip(&rounded).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+        assert!(error > 1e-6 * size && error < 0.05 * size, "{name}: {error} of {size}");
+    }
+    assert!(flex("gguf/f16.gguf").with_quantized_activations().is_none());
 }
 
 #[test]

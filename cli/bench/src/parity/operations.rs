@@ -2,8 +2,8 @@
 
 use grove::{
     backend::{
-        AnyTensor, Conv2dOptions, Dropout, GeluApproximation, GruReset, Pool2dOptions, Quantization, RnnActivation,
-        Steps,
+        Activations, AnyTensor, Conv2dOptions, Dropout, GeluApproximation, GruReset, Pool2dOptions, Quantization,
+        RnnActivation, Steps,
         ops::{
             AdamStep, Argsort, Attention, BatchNorm, Chunk, Concat, Conv2dFused, Dequantize, Differentiation,
             DynamicUpdateSlice, Embedding, Gelu, Gru, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Operation,
@@ -154,7 +154,10 @@ fn products(add: &mut Add<'_>) {
         let columns = 2 * format.block_len();
         for rows in [1, 33] {
             let inputs = [normal([rows, columns]), Blocks(format, 50, columns)];
-            add(&format!("quantized linear {rows}x{columns}x50 {format}"), QuantizedLinear { format }.into(), &inputs);
+            for activations in [Activations::F32, Activations::Int8] {
+                let name = format!("quantized linear {rows}x{columns}x50 {format}, {activations:?}");
+                add(&name, QuantizedLinear { format, activations }.into(), &inputs);
+            }
         }
         add(&format!("dequantize {format}"), Dequantize { format }.into(), &[Blocks(format, 5, columns)]);
     }

@@ -4,7 +4,8 @@
 use std::{hint::black_box, time::Instant};
 
 use grove_kernels::{
-    Activations, HalfFormat, HalfMatrix, Matrix, Quantization, QuantizedMatrix, in_pool, matmul, matmul_half, matmul_quantized,
+    Activations, HalfFormat, HalfMatrix, Matrix, Quantization, QuantizedMatrix, in_pool, matmul, matmul_half,
+    matmul_quantized,
 };
 use rayon::prelude::*;
 

@@ -6,10 +6,10 @@ use grove_kernels::{Dropout, Quantization};
 use std::ops::Range;
 
 use super::{
-    AdamStep, AllReduce, AnyTensor, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions,
-    Dequantize, DynamicUpdateSlice, Embedding, Gelu, GeluApproximation, Gru, GruReset, KeyRanges, Linear, Lstm,
-    MaskedSoftmax, Matmul, Nll, Operation, PendingRead, Pool2dOptions, QuantizedLinear, Ranks, Rnn, RnnActivation,
-    Rope, RowNorm, Scale, Selu, Steps, SumOfSquares, SwiGlu, UpdateCache, Values, float,
+    Activations, AdamStep, AllReduce, AnyTensor, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused,
+    Conv2dOptions, Dequantize, DynamicUpdateSlice, Embedding, Gelu, GeluApproximation, Gru, GruReset, KeyRanges,
+    Linear, Lstm, MaskedSoftmax, Matmul, Nll, Operation, PendingRead, Pool2dOptions, QuantizedLinear, Ranks, Rnn,
+    RnnActivation, Rope, RowNorm, Scale, Selu, Steps, SumOfSquares, SwiGlu, UpdateCache, Values, float,
 };
 
 /// Checks the shapes of an operation's inputs, runs the operation and returns its outputs.
@@ -61,14 +61,16 @@ pub fn linear<B: Backend, const D: usize>(
     apply(Linear, Values::default().with(x).with(weight).with_optional(bias)).take_tensor(0)
 }
 
-/// Computes `x W^T` for `x` `[.., in]` and a quantized matrix, u8 blocks `[out, bytes per row]`; see [`QuantizedLinear`].
+/// Computes `x W^T` for `x` `[.., in]`, rounded or not, and a quantized matrix, u8 blocks `[out, bytes per row]`; see
+/// [`QuantizedLinear`].
 #[track_caller]
 pub fn quantized_linear<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     blocks: Tensor<B, 2, Int>,
     format: Quantization,
+    activations: Activations,
 ) -> Tensor<B, D> {
-    apply(QuantizedLinear { format }, Values::default().with(x).with(blocks)).take_tensor(0)
+    apply(QuantizedLinear { format, activations }, Values::default().with(x).with(blocks)).take_tensor(0)
 }
 
 /// Dequantizes a matrix, u8 blocks `[rows, bytes per row]`, to f32 `[rows, columns]`; see [`Dequantize`].

@@ -72,7 +72,7 @@ use burn::tensor::{
 };
 
 use grove_communicator::Communicator;
-pub use grove_kernels::{Dropout, GruReset, Quantization, RnnActivation, chain, loops};
+pub use grove_kernels::{Activations, Dropout, GruReset, Quantization, RnnActivation, chain, loops};
 
 pub use adam_step::AdamStep;
 pub use all_reduce::{AllReduce, Ranks};
@@ -103,7 +103,7 @@ pub use nll::Nll;
 pub use operation::{BatchAxis, Differentiation, Operation, Residual, Residuals};
 pub use ordering::{argsort, argsort_int, one_hot, sort, top_k};
 pub use precision::{at_least_f32, cast, to_dtype};
-pub use quantized::{Dequantize, QuantizedLinear};
+pub use quantized::{Dequantize, QuantizedLinear, rounded_to_int8};
 pub use random::{
     RandomBits, RandomFoldIn, RandomKeyData, RandomSamples, random_bits, random_booleans, random_floats,
     random_fold_in, random_integers, random_key_data,

@@ -1,14 +1,19 @@
 //! Products with quantized weights. The compositions dequantize a layer's weights at each call.
 
-use burn::tensor::{DType, Int, Shape, Tensor, TensorData, TensorMetadata, ops::IntTensor};
-use grove_kernels::{self as kernels, Quantization};
+use burn::tensor::{
+    DType, Int, Shape, Tensor, TensorData, TensorMetadata,
+    ops::{FloatTensor, IntTensor},
+};
+use grove_kernels::{self as kernels, Activations, Quantization};
 
 use super::{
-    AnyTensor, Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, apply, shapes::with_last,
-    to_dtype,
+    AnyTensor, Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, apply, at_least_f32, float,
+    primitive, shapes::with_last, to_dtype,
 };
 
 /// Product with the transpose of a quantized matrix, `x W^T`. Backends with a kernel do not dequantize the whole matrix.
+///
+/// `x` may be rounded to 8 bits. The derivatives are those of the product without rounding.
 ///
 /// # Shapes
 /// - inputs: `x` `[.., in]`; u8 blocks `[out, bytes per row]`, see [`Quantization`]
@@ -17,6 +22,9 @@ use super::{
 pub struct QuantizedLinear {
     /// Format of the blocks.
     pub format: Quantization,
+    /// Whether `x` is rounded.
+    #[serde(default)]
+    pub activations: Activations,
 }
 
 impl Rules for QuantizedLinear {
@@ -37,7 +45,10 @@ impl Rules for QuantizedLinear {
     }
 
     fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
-        let (x, blocks) = (inputs.take_float(0), inputs.take_int(1));
+        let (mut x, blocks) = (inputs.take_float(0), inputs.take_int(1));
+        if self.activations == Activations::Int8 {
+            x = rounded_to_int8::<B>(x);
+        }
         let weight = dequantized::<B>(blocks, self.format, x.dtype()).transpose();
         let y = apply(super::Linear, Values::default().with(AnyTensor::Float(x)).with(weight));
         y.into()
@@ -48,6 +59,21 @@ impl Rules for QuantizedLinear {
         let weight = dequantized::<B>(residuals.take_int(0), self.format, grad.dtype());
         apply(super::Linear, Values::default().with(AnyTensor::Float(grad)).with(weight))
     }
+}
+
+/// Rounds the rows of `x` `[.., n]`, where n is a multiple of 32, to 8 bits; see [`Activations::Int8`].
+pub fn rounded_to_int8<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    const LARGEST: f32 = 127.0;
+    // A smaller magnitude would have an infinite inverse.
+    const LEAST: f32 = 1e-30;
+    let (shape, dtype) = (x.shape(), x.dtype());
+    let blocks = Shape::from([shape.num_elements() / 32, 32]);
+    let blocks = at_least_f32(float::<B, 2>(B::float_reshape(x, blocks)));
+    let largest = blocks.clone().abs().max_dim(1).clamp_min(LEAST);
+    let scale = largest / LARGEST;
+    let codes = (blocks * scale.clone().recip()).round();
+    let rounded = to_dtype(codes * scale, dtype);
+    B::float_reshape(primitive(rounded), shape)
 }
 
 /// Dequantizes a matrix to f32.
@@ -105,7 +131,8 @@ pub(super) fn linear_on_host<B: Backend>(linear: QuantizedLinear, mut inputs: Va
     let matrix = kernels::QuantizedMatrix { data: blocks.as_bytes(), rows: outputs, columns, kind: linear.format };
     let mut y = vec![0.0; rows * outputs];
     let x = x.as_slice().expect("numbers of the type that was asked for");
-    kernels::matmul_quantized(kernels::Matrix::new(x, rows, columns), matrix, None, &mut y);
+    let x = kernels::Matrix::new(x, rows, columns);
+    kernels::matmul_quantized(x, linear.activations, matrix, None, &mut y);
     let y = super::float(B::float_from_data(TensorData::new(y, [rows, outputs]), &device));
     Outcome::new([super::linear::unflatten::<B>(y, shape)])
 }

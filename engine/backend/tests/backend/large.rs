@@ -7,7 +7,7 @@ use crate::against::{compare, flat, numbers};
 use crate::common;
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData, activation};
 use grove_backend::{
-    AttentionOptions, Autodiff, Backend, KeyRanges, Quantization,
+    Activations, AttentionOptions, Autodiff, Backend, KeyRanges, Quantization,
     ops::{self, Attention, Values},
 };
 
@@ -53,8 +53,23 @@ fn blocks<B: Backend>(kind: Quantization, rows: usize, columns: usize, device: &
     Tensor::from_primitive(B::int_from_data(TensorData::new(data, [rows, bytes]), device))
 }
 
+/// Rounds values to 8 bits in blocks of 32; the derivative is that of the identity.
+fn rounded<B: Backend>(x: Tensor<Autodiff<B>, 1>) -> Tensor<Autodiff<B>, 1> {
+    let mut values: Vec<f32> = x.clone().into_data().iter().collect();
+    for block in values.chunks_mut(32) {
+        let scale = block.iter().fold(0f32, |largest, x| largest.max(x.abs())) / 127.0;
+        block.iter_mut().for_each(|x| *x = (*x * scale.recip()).round_ties_even() * scale);
+    }
+    let rounded = Tensor::<B, 1>::from_data(TensorData::from(&values[..]), &x.device());
+    let error = rounded - x.clone().inner();
+    x + Tensor::from_inner(error)
+}
+
 fn quantized_weights<B: Backend>(device: B::Device) {
-    for kind in Quantization::ALL {
+    for (kind, activations) in Quantization::ALL
+        .into_iter()
+        .flat_map(|kind| [Activations::F32, Activations::Int8].map(|activations| (kind, activations)))
+    {
         for (rows, outputs, times) in [(1, 1, 1), (1, 37, 3), (3, 20, 2), (40, 50, 2)] {
             let columns = times * kind.block_len();
             let weight = blocks::<B>(kind, outputs, columns, &device);
@@ -64,12 +79,16 @@ fn quantized_weights<B: Backend>(device: B::Device) {
             let inputs = [numbers::<B, 1>([rows * columns], 1, &device)];
             let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
                 let blocks = Tensor::<Autodiff<B>, 2, Int>::from_inner(weight.clone());
-                flat(ops::quantized_linear(x[0].clone().reshape([1, rows, columns]), blocks, kind))
+                flat(ops::quantized_linear(x[0].clone().reshape([1, rows, columns]), blocks, kind, activations))
             };
             let theirs = |x: &[Tensor<Autodiff<B>, 1>]| {
-                flat(x[0].clone().reshape([rows, columns]).matmul(wide.clone().transpose()))
+                let x = match activations {
+                    Activations::F32 => x[0].clone(),
+                    Activations::Int8 => rounded(x[0].clone()),
+                };
+                flat(x.reshape([rows, columns]).matmul(wide.clone().transpose()))
             };
-            compare(&format!("{kind} {rows} {columns} {outputs}"), &inputs, &ours, &theirs);
+            compare(&format!("{kind} {activations:?} {rows} {columns} {outputs}"), &inputs, &ours, &theirs);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Shape rules: mismatched shapes are rejected with the operation, the shapes and the rule.
 
 use grove_backend::{
-    Conv2dOptions, Pool2dOptions, Quantization, Steps,
+    Activations, Conv2dOptions, Pool2dOptions, Quantization, Steps,
     ops::{
         AdamStep, Attention, BatchNorm, Chunk, Concat, Embedding, Linear, Lstm, Matmul, Nll, Operation,
         QuantizedLinear, Rope, RowNorm, Scale, Shapes, UpdateCache,
@@ -58,7 +58,11 @@ fn refuses_what_does_not_fit() {
     refused(Linear, &[&[2, 4], &[4, 5], &[4]], "bias [out]");
     refused(Linear, &[&[2, 4], &[4, 5, 1]], "input 1 with 2 axes");
     let format = Quantization::Q8_0;
-    refused(QuantizedLinear { format }, &[&[2, 33], &[5, format.block_bytes()]], "quantized_linear");
+    refused(
+        QuantizedLinear { format, activations: Activations::F32 },
+        &[&[2, 33], &[5, format.block_bytes()]],
+        "quantized_linear",
+    );
     refused(Rope { interleaved: false }, &[&[2, 3, 1, 6], &[2, 3, 2], &[2, 3, 3]], "apply_rope");
     refused(ATTENTION, &[&[2, 4, 3, 8], &[2, 3, 5, 8], &[2, 3, 5, 8]], "n_head to be a multiple");
     refused(ATTENTION, &[&[2, 4, 3, 8], &[2, 4, 5, 8], &[2, 4, 6, 8]], "attention");

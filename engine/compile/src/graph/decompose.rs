@@ -1,13 +1,16 @@
 //! Decomposition of grove's operations into Burn's.
 
+use burn::tensor::ops::FloatTensorOps;
 use grove_backend::{
-    AnyTensor,
-    ops::{Call, Operation, Outcome, Spec, Values},
+    Activations, AnyTensor,
+    ops::{Call, Operation, Outcome, QuantizedLinear, Spec, Values, rounded_to_int8},
 };
 use std::collections::{HashMap, HashSet};
 
 use super::{Equation, Graph, Var};
-use crate::{Primitive, Traced, eval::with_key, sub_graph::HigherOrder, traced::Recording, types::Types};
+use crate::{
+    Primitive, Traced, control::stopped, eval::with_key, sub_graph::HigherOrder, traced::Recording, types::Types,
+};
 
 impl Graph {
     /// Returns the graph with grove's own operations replaced by compositions of Burn's operations. Dropout, random numbers,
@@ -132,6 +135,21 @@ fn cannot_be_decomposed(call: &Call) -> bool {
     )
 }
 
+/// Rounds the activations of a product with a quantized matrix, and returns the product without rounding. The derivative of the
+/// rounding is that of the identity.
+fn without_rounding(operation: &Operation, inputs: &mut [Option<AnyTensor<Traced>>]) -> Operation {
+    if let Operation::QuantizedLinear(linear @ QuantizedLinear { activations: Activations::Int8, .. }) = operation
+        && let Some(Some(AnyTensor::Float(x))) = inputs.first_mut()
+    {
+        let error = Traced::float_sub(rounded_to_int8::<Traced>(x.clone()), x.clone());
+        if let AnyTensor::Float(error) = stopped(AnyTensor::<Traced>::Float(error)) {
+            *x = Traced::float_add(x.clone(), error);
+        }
+        return QuantizedLinear { activations: Activations::F32, ..*linear }.into();
+    }
+    operation.clone()
+}
+
 /// Traces the composition of an operation or its derivative. Results are named by their positions.
 fn composition(
     primitive: &Primitive,
@@ -150,6 +168,7 @@ fn composition(
     let results = match &call {
         Call::Run(operation, needs) => {
             let count = values.len();
+            let operation = without_rounding(operation, &mut values);
             let inputs: Values<Traced> = values.into_iter().collect();
             let outputs = operation.shapes(&inputs.shapes()).len();
             // Without residuals, attention would be one of Burn's operations, which has no transformation rules.

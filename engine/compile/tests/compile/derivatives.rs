@@ -1,7 +1,7 @@
 //! Derivatives of Burn's operations at ordinary and special arguments: reverse, forward and jitted mode against known values.
 
 use burn::tensor::{DType, Int, Tensor, TensorData, activation};
-use grove_backend::{Autodiff, Backend, Flex};
+use grove_backend::{Activations, Autodiff, Backend, Flex, Quantization, ops};
 use grove_compile::{Traced, cond, hessian, jacfwd, jit, jvp, stop_gradient, vmap};
 use grove_transform::{grad, value_and_grad};
 use grove_tree::Array;
@@ -268,37 +268,48 @@ fn sigmoids_far_from_zero() {
     }
 }
 
-/// Products with a quantized matrix are linear in the other factor, in every mode.
+/// Products with a quantized matrix are linear in the other factor, in every mode. Rounding is not differentiated.
 #[test]
 fn products_with_quantized_weights() {
+    products_with_quantized_weights_by::<false>();
+    products_with_quantized_weights_by::<true>();
+}
+
+fn products_with_quantized_weights_by<const ROUNDED: bool>() {
     /// Three rows of one block of q8_0: a scale of 1 (f16) and 32 integers.
     fn blocks<B: Backend>() -> Array<B, 2, Int> {
         let row = |i: i32| [0, 60].into_iter().chain((0..32).map(move |j| (i * 32 + j) % 7)).collect::<Vec<_>>();
         let bytes: Vec<u8> = (0..3).flat_map(row).map(|byte| byte as u8).collect();
         Array::new(Tensor::from_data(TensorData::new(bytes, [3, 34]), (&Default::default(), DType::U8)))
     }
-    fn product<B: Backend>((x, blocks): (Array<B, 2>, Array<B, 2, Int>)) -> Array<B, 2> {
-        Array::new(grove_backend::ops::quantized_linear(x.val(), blocks.val(), grove_backend::Quantization::Q8_0))
+    fn product<B: Backend, const ROUNDED: bool>((x, blocks): (Array<B, 2>, Array<B, 2, Int>)) -> Array<B, 2> {
+        let activations = if ROUNDED { Activations::Int8 } else { Activations::F32 };
+        Array::new(ops::quantized_linear(x.val(), blocks.val(), Quantization::Q8_0, activations))
     }
     let x = || Array::<F, 2>::new((Tensor::<F, 1, Int>::arange(0..32, &Default::default()).float() / 8.0).unsqueeze());
     let weight = |i: usize, j: usize| ((i * 32 + j) % 7) as f32;
-    let expected: Vec<f32> = (0..3).map(|i| (0..32).map(|j| weight(i, j) * j as f32 / 8.0).sum()).collect();
+    // The largest value is 31/8.
+    let read = |j: usize| if ROUNDED { (j as f32 * 127.0 / 31.0).round() * 31.0 / 127.0 / 8.0 } else { j as f32 / 8.0 };
+    let expected: Vec<f32> = (0..3).map(|i| (0..32).map(|j| weight(i, j) * read(j)).sum()).collect();
     let columns: Vec<f32> = (0..32).map(|j| (0..3).map(|i| weight(i, j)).sum()).collect();
 
-    close("eager", &floats(&product((x(), blocks()))), &expected);
-    close("jit", &floats(&jit(product::<Traced>).call::<F>((x(), blocks()))), &expected);
-    let gradient = |x: &Array<F, 2>| grad(x, |x: Array<Autodiff<F>, 2>| product((x, blocks())).val().sum());
+    close("eager", &floats(&product::<_, ROUNDED>((x(), blocks()))), &expected);
+    close("jit", &floats(&jit(product::<Traced, ROUNDED>).call::<F>((x(), blocks()))), &expected);
+    let gradient =
+        |x: &Array<F, 2>| grad(x, |x: Array<Autodiff<F>, 2>| product::<_, ROUNDED>((x, blocks())).val().sum());
     close("reverse mode", &floats(&gradient(&x())), &columns);
     let jitted = jit(|(x, blocks): (Array<Traced, 2>, Array<Traced, 2, Int>)| {
-        grad(&x, |x| product::<Autodiff<Traced>>((x, Array::new(Tensor::from_inner(blocks.val())))).val().sum())
+        grad(&x, |x| {
+            product::<Autodiff<Traced>, ROUNDED>((x, Array::new(Tensor::from_inner(blocks.val())))).val().sum()
+        })
     });
     close("reverse mode, jitted", &floats(&jitted.call::<F>((x(), blocks()))), &columns);
     let ones = Array::<F, 2>::new(x().val().ones_like());
     let sums: Vec<f32> = (0..3).map(|i| (0..32).map(|j| weight(i, j)).sum()).collect();
-    let (_, tangent) = jvp(product::<Traced>, &(x(), blocks()), &(ones, Array::absent([3, 34])));
+    let (_, tangent) = jvp(product::<Traced, ROUNDED>, &(x(), blocks()), &(ones, Array::absent([3, 34])));
     close("forward mode", &floats(&tangent), &sums);
     let three = Array::<F, 3>::new(Tensor::cat(vec![x().val().unsqueeze::<3>(); 2], 0));
-    let mapped = vmap(product::<Traced>).call::<F, _>((three, grove_compile::Shared(blocks())));
+    let mapped = vmap(product::<Traced, ROUNDED>).call::<F, _>((three, grove_compile::Shared(blocks())));
     close("vmap", &floats(&mapped), &[&expected[..], &expected[..]].concat());
 }
 

@@ -7,7 +7,7 @@ use burn::tensor::{
     ops::{ConvOptions, PaddedConvOptions},
 };
 use grove_backend::{
-    Autodiff, Backend, Flex, Quantization,
+    Activations, Autodiff, Backend, Flex, Quantization,
     ops::{self, GruReset, RecurrentInputs, RnnActivation, Steps},
 };
 use grove_compile::{CustomVjp, Shared, Traced, cond, custom_vjp, jvp, scan, switch, trace, vmap, while_loop};
@@ -298,17 +298,19 @@ fn quantized_matrices() {
     for format in Quantization::ALL {
         let f = |(x, blocks): Args<Traced>| {
             let product = |(x, blocks): Args<Traced>| {
-                Array::<Traced, 2>::new(ops::quantized_linear(x.val(), blocks.val(), format))
+                Array::<Traced, 2>::new(ops::quantized_linear(x.val(), blocks.val(), format, Activations::F32))
             };
+            let rounded = ops::quantized_linear(x.val(), blocks.val(), format, Activations::Int8);
             let gradient = grad(&x, |x: Array<Autodiff<Traced>, 2>| {
-                ops::quantized_linear(x.val(), Tensor::from_inner(blocks.val()), format).powi_scalar(2).sum()
+                let blocks = Tensor::from_inner(blocks.val());
+                ops::quantized_linear(x.val(), blocks, format, Activations::F32).powi_scalar(2).sum()
             });
             let none = Array::absent(blocks.val().dims());
             let (value, tangent) = jvp(product, &(x.clone(), blocks.clone()), &(x.clone(), none));
             let xs = Array::<Traced, 3>::new(Tensor::stack(vec![x.val(), x.val() * 2.0], 0));
             let mapped = vmap(product).call::<Traced, _>((xs, Shared(blocks.clone())));
             let matrix = Array::<Traced, 2>::new(ops::dequantize(blocks.val(), format));
-            (value, tangent, gradient, mapped, matrix)
+            (value, tangent, gradient, mapped, matrix, Array::<Traced, 2>::new(rounded))
         };
         check(format.name(), f, &(normal([3, 512], 1), blocks(format, 5, 512)), 3e-5);
     }

@@ -99,7 +99,7 @@ vectorized! {
                 continue;
             }
             *scale = largest / LARGEST;
-            let inverse = LARGEST / largest;
+            let inverse = scale.recip();
             let mut integers = [0; BLOCK];
             for (integer, x) in integers.iter_mut().zip(block) {
                 *integer = i32::from((x * inverse + ROUNDING).to_bits() as i8);
@@ -133,12 +133,7 @@ vectorized! {
 }
 
 #[inline(always)]
-fn dots_for<F: Format, const FUSED: bool>(
-    b: QuantizedMatrix<'_>,
-    first: usize,
-    a: &RoundedRows,
-    c: &mut [&mut [f32]],
-) {
+fn dots_for<F: Format, const FUSED: bool>(b: QuantizedMatrix<'_>, first: usize, a: &RoundedRows, c: &mut [&mut [f32]]) {
     let mut chunk = Chunk::new();
     for j in 0..c[0].len() {
         c.iter_mut().for_each(|c| c[j] = 0.0);

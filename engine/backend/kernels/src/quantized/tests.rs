@@ -103,7 +103,8 @@ fn read(row: &[f32], activations: Activations) -> Vec<f32> {
 /// Rounds a block of 32 values to multiples of its scale.
 fn round(block: &[f32]) -> Vec<f32> {
     let largest = block.iter().fold(1e-30f32, |largest, x| largest.max(x.abs()));
-    let nearest = |x: &f32| (x * (127.0 / largest)).round_ties_even() * (largest / 127.0);
+    let scale = largest / 127.0;
+    let nearest = |x: &f32| (x * scale.recip()).round_ties_even() * scale;
     block.iter().map(nearest).collect()
 }
 

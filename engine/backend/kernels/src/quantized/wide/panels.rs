@@ -53,12 +53,7 @@ thread_local! {
 ///
 /// # Safety
 /// The CPU must have AVX-512 with VNNI.
-pub(super) unsafe fn product<W: Wide>(
-    a: &RoundedRows,
-    b: QuantizedMatrix<'_>,
-    bias: Option<&[f32]>,
-    c: &mut [f32],
-) {
+pub(super) unsafe fn product<W: Wide>(a: &RoundedRows, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     for_bands(c, b.rows, PANELS * NR, |first, c| {
         let mut panels = MEMORY.take();
         // SAFETY: the caller guarantees the CPU's instructions.

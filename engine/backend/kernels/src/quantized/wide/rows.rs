@@ -4,10 +4,10 @@ use std::{
     arch::{
         asm,
         x86_64::{
-            __m256, __m512, __m512i, _mm512_add_ps, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_fmadd_ps, _mm512_i32gather_epi32,
-            _mm512_i32gather_ps, _mm512_load_ps, _mm512_load_si512, _mm512_mul_ps, _mm512_mullo_epi32, _mm512_set1_epi8,
-            _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_slli_epi32,
-            _mm512_srli_epi32, _mm512_xor_si512,
+            __m256, __m512, __m512i, _mm512_add_ps, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_fmadd_ps,
+            _mm512_i32gather_epi32, _mm512_i32gather_ps, _mm512_load_ps, _mm512_load_si512, _mm512_mul_ps,
+            _mm512_mullo_epi32, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+            _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_xor_si512,
         },
     },
     mem::transmute,
