@@ -173,16 +173,17 @@ impl PackedA<MR_AVX512> {
         assert!(self.begin_and_end(rows), "rows {rows:?} are not whole strips");
         let (c, stride) = (c.first(rows[1], columns), c.stride());
         let (depth, count) = (self.depth(), columns.div_ceil(NR));
-        for panel in (0..count).step_by(2) {
-            let pair = panel + 2 <= count;
-            let first = &panels[panel * pitch..][..depth];
-            let second = if pair { &panels[(panel + 1) * pitch..][..depth] } else { first };
-            let (start, width) = (start.from(panel * NR), columns - panel * NR);
-            for (row, height, a) in self.within(rows) {
+        // The panels are read from the second-level cache, and each strip only once from the next one.
+        for (row, height, a) in self.within(rows) {
+            let a = &a[..depth];
+            for panel in (0..count).step_by(2) {
+                let pair = panel + 2 <= count;
+                let first = &panels[panel * pitch..][..depth];
+                let second = if pair { &panels[(panel + 1) * pitch..][..depth] } else { first };
+                let (start, width) = (start.from(panel * NR), columns - panel * NR);
                 // SAFETY: `first` checked that the target has `rows[1]` rows of `columns`; `row` is less than `rows[1]`, and
                 // the column less than `columns`.
                 let c = unsafe { c.add(row * stride + panel * NR) };
-                let a = &a[..depth];
                 by_height!(pair, height, {
                     let b = |k: usize, p: usize| if p == 0 { &first[k] } else { &second[k] };
                     // SAFETY: the strip's `M` rows end before `rows[1]`, and `width` columns are left of `columns`. The

@@ -182,10 +182,9 @@ impl Chunk {
                 for at in parts(strip) {
                     let part = i * F::STRIPS * STRIP / 16 + F::first(at) / 16;
                     for lane in 0..4 {
-                        let word = codes[at.half][4 * at.part + lane].to_le_bytes();
-                        for k in 0..4 {
-                            self.codes[part][4 * lane + k] = (word[k] as i8).wrapping_sub(F::SHIFT as i8);
-                        }
+                        let bytes = codes[at.half][4 * at.part + lane].to_le_bytes();
+                        let shifted = bytes.map(|code| (code as i8).wrapping_sub(F::SHIFT as i8));
+                        self.codes[part].as_chunks_mut().0[lane] = shifted;
                     }
                     let factor = i * F::SCALES + F::scale(at);
                     self.scales[part] = self.factors.scales[factor];
@@ -204,10 +203,10 @@ impl Chunk {
         let mut totals: Lanes = [0.0; LANES];
         for (i, (weights, codes)) in self.codes[..len / 16].iter().zip(codes).enumerate() {
             let scale = self.scales[i] * scales[i / 2];
-            for lane in 0..LANES {
+            for (lane, total) in totals.iter_mut().enumerate() {
                 let product = |k: usize| i32::from(weights[k]) * i32::from(codes[k]);
                 let sum = product(2 * lane) + product(2 * lane + 1);
-                totals[lane] = fma::<FUSED>(sum as f32, scale, totals[lane]);
+                *total = fma::<FUSED>(sum as f32, scale, *total);
             }
         }
         let mut total = totals.iter().sum();

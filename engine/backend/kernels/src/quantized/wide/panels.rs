@@ -4,7 +4,7 @@
 use std::{
     arch::x86_64::{
         __m512, __m512i, _mm_storeu_si128, _mm256_storeu_ps, _mm512_cvtepi32_ps, _mm512_extracti32x4_epi32,
-        _mm512_fmadd_ps, _mm512_load_ps, _mm512_load_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps,
+        _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps,
         _mm512_setzero_ps, _mm512_storeu_ps,
     },
     cell::Cell,
@@ -19,7 +19,7 @@ use crate::{
     matmul::{NR, PanelRows, for_bands, transpose_tile},
     quantized::{
         QuantizedMatrix,
-        rounded::{BLOCK, RoundedRow, RoundedRows},
+        rounded::{BLOCK, RoundedRows},
     },
 };
 
@@ -40,8 +40,6 @@ struct Panels {
     scales: PanelRows,
     /// For each panel and each 32 weights, the offsets.
     offsets: PanelRows,
-    /// Number of weights of a row, in whole units.
-    depth: usize,
 }
 
 thread_local! {
@@ -54,20 +52,21 @@ thread_local! {
 /// # Safety
 /// The CPU must have AVX-512 with VNNI.
 pub(super) unsafe fn product<W: Wide>(a: &RoundedRows, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
+    let strips: Vec<Vec<StripBlock>> =
+        (0..a.count).step_by(ROWS).map(|first| pack_strip::<W>(a, first, b.columns / BLOCK)).collect();
     for_bands(c, b.rows, PANELS * NR, |first, c| {
         let mut panels = MEMORY.take();
         // SAFETY: the caller guarantees the CPU's instructions.
         unsafe {
             panels.pack::<W>(b, first);
-            for (i, c) in c.chunks_mut(ROWS).enumerate() {
-                let row = |k: usize| a.row(i * ROWS + k);
+            for (strip, c) in strips.iter().zip(c.chunks_mut(ROWS)) {
                 match c.len() {
-                    1 => panels.multiply::<W, 1>(std::array::from_fn(row), b.columns, c),
-                    2 => panels.multiply::<W, 2>(std::array::from_fn(row), b.columns, c),
-                    3 => panels.multiply::<W, 3>(std::array::from_fn(row), b.columns, c),
-                    4 => panels.multiply::<W, 4>(std::array::from_fn(row), b.columns, c),
-                    5 => panels.multiply::<W, 5>(std::array::from_fn(row), b.columns, c),
-                    _ => panels.multiply::<W, ROWS>(std::array::from_fn(row), b.columns, c),
+                    1 => panels.multiply::<W, 1>(strip, c),
+                    2 => panels.multiply::<W, 2>(strip, c),
+                    3 => panels.multiply::<W, 3>(strip, c),
+                    4 => panels.multiply::<W, 4>(strip, c),
+                    5 => panels.multiply::<W, 5>(strip, c),
+                    _ => panels.multiply::<W, ROWS>(strip, c),
                 }
             }
         }
@@ -80,6 +79,38 @@ pub(super) unsafe fn product<W: Wide>(a: &RoundedRows, b: QuantizedMatrix<'_>, b
     });
 }
 
+/// A block of each row of a strip. Rows that are missing are zero.
+#[derive(Clone, Copy, Default)]
+struct StripBlock {
+    /// Four codes of each row, as bytes.
+    codes: [[i32; ROWS]; BLOCK / 4],
+    scales: [f32; ROWS],
+    /// The sum of the block's values.
+    sums: [f32; ROWS],
+    /// For each group of weights that share a scale, the initial values of the sums, which account for the shift of the format's
+    /// codes.
+    start: [[i32; ROWS]; 2],
+}
+
+/// Packs the rows from `first` on, at most [`ROWS`].
+fn pack_strip<W: Wide>(a: &RoundedRows, first: usize, blocks: usize) -> Vec<StripBlock> {
+    let mut strip = vec![StripBlock::default(); blocks];
+    for i in 0..ROWS.min(a.count - first) {
+        let row = a.row(first + i);
+        let codes = row.codes.as_chunks::<4>().0.as_chunks::<{ BLOCK / 4 }>().0;
+        for (block, (packed, codes)) in strip.iter_mut().zip(codes).enumerate() {
+            for (packed, codes) in packed.codes.iter_mut().zip(codes) {
+                packed[i] = i32::from_le_bytes(codes.map(|code| code as u8));
+            }
+            packed.scales[i] = row.scales[block];
+            packed.sums[i] = row.sum(block);
+            let [low, high] = [0, 1].map(|half| -unsigned_shift::<W>() * row.sums[2 * block + half]);
+            [packed.start[0][i], packed.start[1][i]] = if W::GROUP == 16 { [low, high] } else { [low + high, 0] };
+        }
+    }
+    strip
+}
+
 impl Panels {
     /// Packs the rows of blocks from `first` on. If fewer than 32 are left, the last one is repeated; the repeated results are
     /// not used.
@@ -89,11 +120,11 @@ impl Panels {
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
     unsafe fn pack<W: Wide>(&mut self, b: QuantizedMatrix<'_>, first: usize) {
         let unit_len = W::STEPS * STEP;
-        self.depth = b.columns.next_multiple_of(unit_len);
-        let [lines, scales, offsets] = [self.depth / 4, self.depth / W::GROUP, self.depth / BLOCK];
-        self.codes.grow(PANELS * lines);
-        self.scales.grow(PANELS * scales);
-        self.offsets.grow(PANELS * offsets);
+        let depth = b.columns.next_multiple_of(unit_len);
+        let [lines, scales, offsets] = [depth / 4, depth / W::GROUP, depth / BLOCK];
+        self.codes.set_len(PANELS * lines);
+        self.scales.set_len(PANELS * scales);
+        self.offsets.set_len(PANELS * offsets);
         for panel in 0..PANELS {
             let codes = &mut self.codes[panel * lines..][..lines];
             let scales = &mut self.scales[panel * scales..][..scales];
@@ -101,7 +132,7 @@ impl Panels {
             for column in 0..NR {
                 let row = (first + panel * NR + column).min(b.rows - 1);
                 let blocks = b.part(row, 0, b.columns);
-                for i in 0..self.depth / unit_len {
+                for i in 0..depth / unit_len {
                     let unit = unit::<W>(blocks, i);
                     let mut factors = [[0.0; LANES]; 4];
                     let mut shifts = [0.0; 8];
@@ -141,79 +172,64 @@ impl Panels {
         }
     }
 
-    /// Computes the results of some rows.
+    /// Computes the results of a strip's first `R` rows.
     ///
     /// # Safety
     /// The CPU must have AVX-512 with VNNI.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-    unsafe fn multiply<W: Wide, const R: usize>(
-        &self,
-        rows: [RoundedRow<'_>; R],
-        columns: usize,
-        c: &mut [&mut [f32]],
-    ) {
-        let blocks = columns / BLOCK;
-        for row in rows {
-            let lens = [row.codes.len() / BLOCK, row.scales.len(), row.sums.len() / 2];
-            assert!(lens.iter().all(|len| *len >= blocks), "a row of another length");
-        }
-        let [lines, groups] = [self.depth / 4, self.depth / W::GROUP];
-        let (codes, scales, offsets) = (&self.codes[..], &self.scales[..], &self.offsets[..]);
-        assert!(self.depth >= columns && codes.len() >= PANELS * lines, "panels of another depth");
-        assert!(scales.len() >= PANELS * groups && offsets.len() >= PANELS * self.depth / BLOCK);
+    // The sums stay in registers only if they are indexed by constants.
+    #[allow(clippy::needless_range_loop)]
+    unsafe fn multiply<W: Wide, const R: usize>(&self, strip: &[StripBlock], c: &mut [&mut [f32]]) {
+        let [codes, scales, offsets] = [&self.codes, &self.scales, &self.offsets].map(|lines| {
+            let panel = lines.len() / PANELS;
+            [0, 1].map(|p| &lines[p * panel..][..panel])
+        });
+        let codes = codes.map(|lines| lines.as_chunks::<{ BLOCK / 4 }>().0);
+        let groups = BLOCK / W::GROUP;
         let mut totals = [[_mm512_setzero_ps(); PANELS]; R];
-        for block in 0..blocks {
-            for part in 0..BLOCK / W::GROUP {
+        for (block, ((x, first), second)) in strip.iter().zip(codes[0]).zip(codes[1]).enumerate() {
+            for group in 0..groups {
                 let mut sums = [[_mm512_set1_epi32(0); PANELS]; R];
                 if unsigned_shift::<W>() != 0 {
-                    for (sums, row) in sums.iter_mut().zip(rows) {
-                        let sum = match W::GROUP {
-                            16 => row.sums[2 * block + part],
-                            _ => row.sums[2 * block] + row.sums[2 * block + 1],
-                        };
-                        *sums = [_mm512_set1_epi32(-unsigned_shift::<W>() * sum); PANELS];
+                    for r in 0..R {
+                        sums[r] = [_mm512_set1_epi32(x.start[group][r]); PANELS];
                     }
                 }
-                let first = block * BLOCK + part * W::GROUP;
-                for k in (first..first + W::GROUP).step_by(4) {
-                    // SAFETY: the panels and rows have values of `blocks` blocks, as asserted above.
-                    unsafe {
-                        let codes: [_; PANELS] = std::array::from_fn(|p| integers(codes, p * lines + k / 4));
-                        for (sums, row) in sums.iter_mut().zip(rows) {
-                            let x = row.codes.as_ptr().add(k).cast::<i32>().read_unaligned();
-                            let x = _mm512_set1_epi32(x);
-                            for (sum, codes) in sums.iter_mut().zip(codes) {
-                                *sum = add_products(*sum, codes, x);
-                            }
+                for k in 0..W::GROUP / 4 {
+                    let k = group * W::GROUP / 4 + k;
+                    let codes = [integers(&first[k]), integers(&second[k])];
+                    for r in 0..R {
+                        let x = _mm512_set1_epi32(x.codes[k][r]);
+                        for p in 0..PANELS {
+                            // SAFETY: the caller guarantees VNNI.
+                            sums[r][p] = unsafe { add_products(sums[r][p], codes[p], x) };
                         }
                     }
                 }
                 for p in 0..PANELS {
-                    // SAFETY: as above.
-                    let scale = unsafe { floats(scales, p * groups + first / W::GROUP) };
+                    let scale = floats(&scales[p][block * groups + group]);
                     for r in 0..R {
-                        let scale = _mm512_mul_ps(scale, _mm512_set1_ps(rows[r].scales[block]));
+                        let scale = _mm512_mul_ps(scale, _mm512_set1_ps(x.scales[r]));
                         totals[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r][p]), scale, totals[r][p]);
                     }
                 }
             }
             if W::OFFSETS {
                 for p in 0..PANELS {
-                    // SAFETY: as above.
-                    let offset = unsafe { floats(offsets, p * (self.depth / BLOCK) + block) };
+                    let offset = floats(&offsets[p][block]);
                     for r in 0..R {
-                        totals[r][p] = _mm512_fmadd_ps(offset, _mm512_set1_ps(rows[r].sum(block)), totals[r][p]);
+                        totals[r][p] = _mm512_fmadd_ps(offset, _mm512_set1_ps(x.sums[r]), totals[r][p]);
                     }
                 }
             }
         }
         for (c, totals) in c.iter_mut().zip(totals) {
-            let mut line = [0.0; PANELS * NR];
-            for (line, totals) in line.as_chunks_mut::<NR>().0.iter_mut().zip(totals) {
+            let mut line = [[0.0; NR]; PANELS];
+            for (line, totals) in line.iter_mut().zip(totals) {
                 // SAFETY: a line has 16 values.
                 unsafe { _mm512_storeu_ps(line.as_mut_ptr(), totals) };
             }
-            c.copy_from_slice(&line[..c.len()]);
+            c.copy_from_slice(&line.as_flattened()[..c.len()]);
         }
     }
 }
@@ -234,20 +250,16 @@ fn quarters(bytes: __m512i) -> [[u8; 16]; 4] {
     quarters
 }
 
-/// # Safety
-/// `i` must be the index of a line.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-unsafe fn floats(lines: &[[f32; NR]], i: usize) -> __m512 {
-    // SAFETY: the lines of a panel are aligned.
-    unsafe { _mm512_load_ps(lines.as_ptr().add(i).cast()) }
+fn floats(line: &[f32; NR]) -> __m512 {
+    // SAFETY: a line has 16 values.
+    unsafe { _mm512_loadu_ps(line.as_ptr()) }
 }
 
-/// # Safety
-/// As for [`floats`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-unsafe fn integers(lines: &[[f32; NR]], i: usize) -> __m512i {
+fn integers(line: &[f32; NR]) -> __m512i {
     // SAFETY: as above.
-    unsafe { _mm512_load_si512(lines.as_ptr().add(i).cast()) }
+    unsafe { _mm512_loadu_si512(line.as_ptr().cast()) }
 }
