@@ -1,7 +1,7 @@
 //! Linear layers and embedding tables with weights that may be quantized, for large models.
 
 use burn::tensor::{DType, Int, Tensor};
-use grove_backend::{Activations, Backend, Quantization, ops};
+use grove_backend::{Backend, InputPrecision, Quantization, ops};
 use grove_tree::{Array, Tree};
 
 use crate::{Embedding, Linear};
@@ -16,9 +16,9 @@ pub struct Quantized<B: Backend> {
     /// GGML format of the blocks.
     #[tree(static)]
     pub kind: Quantization,
-    /// Whether the layer rounds its inputs to 8 bits.
+    /// Precision in which the layer reads its inputs.
     #[tree(static)]
-    pub activations: Activations,
+    pub precision: InputPrecision,
 }
 
 impl<B: Backend> Quantized<B> {
@@ -26,7 +26,7 @@ impl<B: Backend> Quantized<B> {
     pub fn absent(rows: usize, columns: usize, kind: Quantization) -> Self {
         let bytes = columns / kind.block_len() * kind.block_bytes();
         let blocks = Array::absent_of([rows, bytes], DType::U8);
-        Self { blocks, bias: None, kind, activations: Activations::F32 }
+        Self { blocks, bias: None, kind, precision: InputPrecision::F32 }
     }
 
     /// Number of values of the matrix.
@@ -47,7 +47,7 @@ impl<B: Backend> Quantized<B> {
     /// - output `[..., out]`
     #[track_caller]
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let y = ops::quantized_linear(x, self.blocks.val(), self.kind, self.activations);
+        let y = ops::quantized_linear(x, self.blocks.val(), self.kind, self.precision);
         match &self.bias {
             Some(bias) => y + bias.val().unsqueeze(),
             None => y,

@@ -103,10 +103,10 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         self
     }
 
-    /// Returns the model with inputs of quantized layers rounded to 8 bits ([`Activations::Int8`]), which is faster and less
+    /// Returns the model with inputs of quantized layers rounded to 8 bits ([`InputPrecision::Int8`]), which is faster and less
     /// accurate; `None` if no weights are quantized.
     ///
-    /// [`Activations::Int8`]: grove_backend::Activations::Int8
+    /// [`InputPrecision::Int8`]: grove_backend::InputPrecision::Int8
     fn with_quantized_activations(self) -> Option<Self> {
         None
     }

@@ -7,7 +7,7 @@
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation, backend::AutodiffBackend};
 
 use crate::{
-    Activations, Autodiff, Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset, KeyRanges,
+    Autodiff, Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset, InputPrecision, KeyRanges,
     Pool2dOptions, Quantization, RnnActivation, Steps,
     ops::{self, AttentionOptions, BatchNorm, RecurrentInputs, RowNorm},
 };
@@ -59,7 +59,7 @@ fn large<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let blocks = TensorData::new(vec![0u8; 2 * format.block_bytes()], [2, format.block_bytes()]);
     let blocks = Tensor::<B, 2, Int>::from_primitive(B::int_from_data(blocks, &y.device()));
     let rows = y.clone().repeat_dim(1, format.block_len() / 2);
-    let product = ops::quantized_linear(rows, blocks.clone(), format, Activations::Int8);
+    let product = ops::quantized_linear(rows, blocks.clone(), format, InputPrecision::Int8);
     y + product + ops::dequantize(blocks, format).narrow(1, 0, 2)
 }
 

@@ -45,9 +45,9 @@ pub use matmul_precision::{MatmulPrecision, UnknownPrecision, matmul_precision, 
 #[doc(hidden)]
 pub use ops::use_f32_kernels_on_every_device;
 pub use ops::{
-    Activations, AnyTensor, AttentionOptions, Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset,
-    KeyRanges, PendingRead, PendingTokens, Pool2dOptions, Quantization, RnnActivation, SampleOptions, Sampled, Steps,
-    at_least_f32, dropout, random_bits, sample, to_dtype,
+    AnyTensor, AttentionOptions, Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset,
+    InputPrecision, KeyRanges, PendingRead, PendingTokens, Pool2dOptions, Quantization, RnnActivation, SampleOptions,
+    Sampled, Steps, at_least_f32, dropout, random_bits, sample, to_dtype,
 };
 pub use program::Program;
 

@@ -1,6 +1,6 @@
 //! Configurations in GGUF files, and skeletons for their weights, which may be quantized.
 
-use grove_backend::{Activations, Backend, Quantization};
+use grove_backend::{Backend, InputPrecision, Quantization};
 use grove_files::{KnownKeys, RefusedKey};
 use grove_layers::{MaybeQuantized, QuantEmbedding, QuantLinear, Quantized};
 use grove_weights::{GgufMetadata, GgufValue, NameMap, TensorFiles};
@@ -273,7 +273,7 @@ impl<B: Backend> Llama<B> {
         let mut is_quantized = false;
         let mut round = |weights: Option<&mut Quantized<B>>| {
             if let Some(weights) = weights {
-                weights.activations = Activations::Int8;
+                weights.precision = InputPrecision::Int8;
                 is_quantized = true;
             }
         };

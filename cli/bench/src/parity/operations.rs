@@ -2,7 +2,7 @@
 
 use grove::{
     backend::{
-        Activations, AnyTensor, Conv2dOptions, Dropout, GeluApproximation, GruReset, Pool2dOptions, Quantization,
+        AnyTensor, Conv2dOptions, Dropout, GeluApproximation, GruReset, InputPrecision, Pool2dOptions, Quantization,
         RnnActivation, Steps,
         ops::{
             AdamStep, Argsort, Attention, BatchNorm, Chunk, Concat, Conv2dFused, Dequantize, Differentiation,
@@ -154,9 +154,9 @@ fn products(add: &mut Add<'_>) {
         let columns = 2 * format.block_len();
         for rows in [1, 33] {
             let inputs = [normal([rows, columns]), Blocks(format, 50, columns)];
-            for activations in [Activations::F32, Activations::Int8] {
-                let name = format!("quantized linear {rows}x{columns}x50 {format}, {activations:?}");
-                add(&name, QuantizedLinear { format, activations }.into(), &inputs);
+            for precision in [InputPrecision::F32, InputPrecision::Int8] {
+                let name = format!("quantized linear {rows}x{columns}x50 {format}, {precision:?}");
+                add(&name, QuantizedLinear { format, precision }.into(), &inputs);
             }
         }
         add(&format!("dequantize {format}"), Dequantize { format }.into(), &[Blocks(format, 5, columns)]);

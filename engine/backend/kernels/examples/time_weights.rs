@@ -4,7 +4,7 @@
 use std::{hint::black_box, time::Instant};
 
 use grove_kernels::{
-    Activations, HalfFormat, HalfMatrix, Matrix, Quantization, QuantizedMatrix, in_pool, matmul, matmul_half,
+    HalfFormat, HalfMatrix, InputPrecision, Matrix, Quantization, QuantizedMatrix, in_pool, matmul, matmul_half,
     matmul_quantized,
 };
 use rayon::prelude::*;
@@ -125,14 +125,14 @@ fn main() {
                 if k % kind.block_len() == 0 && wanted(kind.name()) {
                     let mut b = Many::new(blocks(kind, n * k));
                     let len = b.len;
-                    for (activations, also) in [(Activations::F32, ""), (Activations::Int8, " int8")] {
+                    for (precision, also) in [(InputPrecision::F32, ""), (InputPrecision::Int8, " int8")] {
                         report(
                             &format!("{kind}{also}"),
                             len,
                             time(|| {
                                 in_pool(|| {
                                     let b = QuantizedMatrix { data: b.next(), rows: n, columns: k, kind };
-                                    matmul_quantized(a, activations, b, None, &mut c);
+                                    matmul_quantized(a, precision, b, None, &mut c);
                                 })
                             }),
                         );

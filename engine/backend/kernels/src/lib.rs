@@ -58,7 +58,7 @@ pub use memory::{is_single_threaded, keep_freed_memory};
 pub use nll::{nll, nll_backward};
 pub use norm::RowNorm;
 pub use pool::Pool2d;
-pub use quantized::{Activations, Quantization, QuantizedMatrix, dequantize, matmul_quantized};
+pub use quantized::{InputPrecision, Quantization, QuantizedMatrix, dequantize, matmul_quantized};
 pub use recurrent::{GruReset, RnnActivation, Steps, gru, gru_backward, lstm, lstm_backward, rnn, rnn_backward};
 pub use rotate::rotate;
 pub use selu::{selu, selu_backward, selu_in_place};

@@ -6,8 +6,8 @@ use grove_kernels::{Dropout, Quantization};
 use std::ops::Range;
 
 use super::{
-    Activations, AdamStep, AllReduce, AnyTensor, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused,
-    Conv2dOptions, Dequantize, DynamicUpdateSlice, Embedding, Gelu, GeluApproximation, Gru, GruReset, KeyRanges,
+    AdamStep, AllReduce, AnyTensor, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions,
+    Dequantize, DynamicUpdateSlice, Embedding, Gelu, GeluApproximation, Gru, GruReset, InputPrecision, KeyRanges,
     Linear, Lstm, MaskedSoftmax, Matmul, Nll, Operation, PendingRead, Pool2dOptions, QuantizedLinear, Ranks, Rnn,
     RnnActivation, Rope, RowNorm, Scale, Selu, Steps, SumOfSquares, SwiGlu, UpdateCache, Values, float,
 };
@@ -68,9 +68,9 @@ pub fn quantized_linear<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     blocks: Tensor<B, 2, Int>,
     format: Quantization,
-    activations: Activations,
+    precision: InputPrecision,
 ) -> Tensor<B, D> {
-    apply(QuantizedLinear { format, activations }, Values::default().with(x).with(blocks)).take_tensor(0)
+    apply(QuantizedLinear { format, precision }, Values::default().with(x).with(blocks)).take_tensor(0)
 }
 
 /// Dequantizes a matrix, u8 blocks `[rows, bytes per row]`, to f32 `[rows, columns]`; see [`Dequantize`].

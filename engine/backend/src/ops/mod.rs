@@ -72,7 +72,7 @@ use burn::tensor::{
 };
 
 use grove_communicator::Communicator;
-pub use grove_kernels::{Activations, Dropout, GruReset, Quantization, RnnActivation, chain, loops};
+pub use grove_kernels::{Dropout, GruReset, InputPrecision, Quantization, RnnActivation, chain, loops};
 
 pub use adam_step::AdamStep;
 pub use all_reduce::{AllReduce, Ranks};

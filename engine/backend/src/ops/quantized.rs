@@ -4,7 +4,7 @@ use burn::tensor::{
     DType, Int, Shape, Tensor, TensorData, TensorMetadata,
     ops::{FloatTensor, IntTensor},
 };
-use grove_kernels::{self as kernels, Activations, Quantization};
+use grove_kernels::{self as kernels, InputPrecision, Quantization};
 
 use super::{
     AnyTensor, Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, apply, at_least_f32, float,
@@ -22,9 +22,9 @@ use super::{
 pub struct QuantizedLinear {
     /// Format of the blocks.
     pub format: Quantization,
-    /// Whether `x` is rounded.
+    /// Precision in which `x` is read.
     #[serde(default)]
-    pub activations: Activations,
+    pub precision: InputPrecision,
 }
 
 impl Rules for QuantizedLinear {
@@ -46,7 +46,7 @@ impl Rules for QuantizedLinear {
 
     fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let (mut x, blocks) = (inputs.take_float(0), inputs.take_int(1));
-        if self.activations == Activations::Int8 {
+        if self.precision == InputPrecision::Int8 {
             x = rounded_to_int8::<B>(x);
         }
         let weight = dequantized::<B>(blocks, self.format, x.dtype()).transpose();
@@ -61,7 +61,7 @@ impl Rules for QuantizedLinear {
     }
 }
 
-/// Rounds the rows of `x` `[.., n]`, where n is a multiple of 32, to 8 bits; see [`Activations::Int8`].
+/// Rounds the rows of `x` `[.., n]`, where n is a multiple of 32, to 8 bits; see [`InputPrecision::Int8`].
 pub fn rounded_to_int8<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     const LARGEST: f32 = 127.0;
     // A smaller magnitude would have an infinite inverse.
@@ -132,7 +132,7 @@ pub(super) fn linear_on_host<B: Backend>(linear: QuantizedLinear, mut inputs: Va
     let mut y = vec![0.0; rows * outputs];
     let x = x.as_slice().expect("numbers of the type that was asked for");
     let x = kernels::Matrix::new(x, rows, columns);
-    kernels::matmul_quantized(x, linear.activations, matrix, None, &mut y);
+    kernels::matmul_quantized(x, linear.precision, matrix, None, &mut y);
     let y = super::float(B::float_from_data(TensorData::new(y, [rows, outputs]), &device));
     Outcome::new([super::linear::unflatten::<B>(y, shape)])
 }

@@ -7,7 +7,7 @@ use crate::against::{compare, flat, numbers};
 use crate::common;
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData, activation};
 use grove_backend::{
-    Activations, AttentionOptions, Autodiff, Backend, KeyRanges, Quantization,
+    AttentionOptions, Autodiff, Backend, InputPrecision, KeyRanges, Quantization,
     ops::{self, Attention, Values},
 };
 
@@ -66,9 +66,9 @@ fn rounded<B: Backend>(x: Tensor<Autodiff<B>, 1>) -> Tensor<Autodiff<B>, 1> {
 }
 
 fn quantized_weights<B: Backend>(device: B::Device) {
-    for (kind, activations) in Quantization::ALL
+    for (kind, precision) in Quantization::ALL
         .into_iter()
-        .flat_map(|kind| [Activations::F32, Activations::Int8].map(|activations| (kind, activations)))
+        .flat_map(|kind| [InputPrecision::F32, InputPrecision::Int8].map(|precision| (kind, precision)))
     {
         for (rows, outputs, times) in [(1, 1, 1), (1, 37, 3), (3, 20, 2), (40, 50, 2)] {
             let columns = times * kind.block_len();
@@ -79,16 +79,16 @@ fn quantized_weights<B: Backend>(device: B::Device) {
             let inputs = [numbers::<B, 1>([rows * columns], 1, &device)];
             let ours = |x: &[Tensor<Autodiff<B>, 1>]| {
                 let blocks = Tensor::<Autodiff<B>, 2, Int>::from_inner(weight.clone());
-                flat(ops::quantized_linear(x[0].clone().reshape([1, rows, columns]), blocks, kind, activations))
+                flat(ops::quantized_linear(x[0].clone().reshape([1, rows, columns]), blocks, kind, precision))
             };
             let theirs = |x: &[Tensor<Autodiff<B>, 1>]| {
-                let x = match activations {
-                    Activations::F32 => x[0].clone(),
-                    Activations::Int8 => rounded(x[0].clone()),
+                let x = match precision {
+                    InputPrecision::F32 => x[0].clone(),
+                    InputPrecision::Int8 => rounded(x[0].clone()),
                 };
                 flat(x.reshape([rows, columns]).matmul(wide.clone().transpose()))
             };
-            compare(&format!("{kind} {activations:?} {rows} {columns} {outputs}"), &inputs, &ours, &theirs);
+            compare(&format!("{kind} {precision:?} {rows} {columns} {outputs}"), &inputs, &ours, &theirs);
         }
     }
 }

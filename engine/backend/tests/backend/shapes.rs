@@ -1,7 +1,7 @@
 //! Shape rules: mismatched shapes are rejected with the operation, the shapes and the rule.
 
 use grove_backend::{
-    Activations, Conv2dOptions, Pool2dOptions, Quantization, Steps,
+    Conv2dOptions, InputPrecision, Pool2dOptions, Quantization, Steps,
     ops::{
         AdamStep, Attention, BatchNorm, Chunk, Concat, Embedding, Linear, Lstm, Matmul, Nll, Operation,
         QuantizedLinear, Rope, RowNorm, Scale, Shapes, UpdateCache,
@@ -59,7 +59,7 @@ fn refuses_what_does_not_fit() {
     refused(Linear, &[&[2, 4], &[4, 5, 1]], "input 1 with 2 axes");
     let format = Quantization::Q8_0;
     refused(
-        QuantizedLinear { format, activations: Activations::F32 },
+        QuantizedLinear { format, precision: InputPrecision::F32 },
         &[&[2, 33], &[5, format.block_bytes()]],
         "quantized_linear",
     );

@@ -2,7 +2,7 @@
 
 use burn::tensor::ops::FloatTensorOps;
 use grove_backend::{
-    Activations, AnyTensor,
+    AnyTensor, InputPrecision,
     ops::{Call, Operation, Outcome, QuantizedLinear, Spec, Values, rounded_to_int8},
 };
 use std::collections::{HashMap, HashSet};
@@ -138,14 +138,14 @@ fn cannot_be_decomposed(call: &Call) -> bool {
 /// Rounds the activations of a product with a quantized matrix, and returns the product without rounding. The derivative of the
 /// rounding is that of the identity.
 fn without_rounding(operation: &Operation, inputs: &mut [Option<AnyTensor<Traced>>]) -> Operation {
-    if let Operation::QuantizedLinear(linear @ QuantizedLinear { activations: Activations::Int8, .. }) = operation
+    if let Operation::QuantizedLinear(linear @ QuantizedLinear { precision: InputPrecision::Int8, .. }) = operation
         && let Some(Some(AnyTensor::Float(x))) = inputs.first_mut()
     {
         let error = Traced::float_sub(rounded_to_int8::<Traced>(x.clone()), x.clone());
         if let AnyTensor::Float(error) = stopped(AnyTensor::<Traced>::Float(error)) {
             *x = Traced::float_add(x.clone(), error);
         }
-        return QuantizedLinear { activations: Activations::F32, ..*linear }.into();
+        return QuantizedLinear { precision: InputPrecision::F32, ..*linear }.into();
     }
     operation.clone()
 }

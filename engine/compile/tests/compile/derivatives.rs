@@ -1,7 +1,7 @@
 //! Derivatives of Burn's operations at ordinary and special arguments: reverse, forward and jitted mode against known values.
 
 use burn::tensor::{DType, Int, Tensor, TensorData, activation};
-use grove_backend::{Activations, Autodiff, Backend, Flex, Quantization, ops};
+use grove_backend::{Autodiff, Backend, Flex, InputPrecision, Quantization, ops};
 use grove_compile::{Traced, cond, hessian, jacfwd, jit, jvp, stop_gradient, vmap};
 use grove_transform::{grad, value_and_grad};
 use grove_tree::Array;
@@ -283,8 +283,8 @@ fn products_with_quantized_weights_by<const ROUNDED: bool>() {
         Array::new(Tensor::from_data(TensorData::new(bytes, [3, 34]), (&Default::default(), DType::U8)))
     }
     fn product<B: Backend, const ROUNDED: bool>((x, blocks): (Array<B, 2>, Array<B, 2, Int>)) -> Array<B, 2> {
-        let activations = if ROUNDED { Activations::Int8 } else { Activations::F32 };
-        Array::new(ops::quantized_linear(x.val(), blocks.val(), Quantization::Q8_0, activations))
+        let precision = if ROUNDED { InputPrecision::Int8 } else { InputPrecision::F32 };
+        Array::new(ops::quantized_linear(x.val(), blocks.val(), Quantization::Q8_0, precision))
     }
     let x = || Array::<F, 2>::new((Tensor::<F, 1, Int>::arange(0..32, &Default::default()).float() / 8.0).unsqueeze());
     let weight = |i: usize, j: usize| ((i * 32 + j) % 7) as f32;

@@ -7,7 +7,7 @@ use burn::tensor::{
     ops::{ConvOptions, PaddedConvOptions},
 };
 use grove_backend::{
-    Activations, Autodiff, Backend, Flex, Quantization,
+    Autodiff, Backend, Flex, InputPrecision, Quantization,
     ops::{self, GruReset, RecurrentInputs, RnnActivation, Steps},
 };
 use grove_compile::{CustomVjp, Shared, Traced, cond, custom_vjp, jvp, scan, switch, trace, vmap, while_loop};
@@ -298,12 +298,12 @@ fn quantized_matrices() {
     for format in Quantization::ALL {
         let f = |(x, blocks): Args<Traced>| {
             let product = |(x, blocks): Args<Traced>| {
-                Array::<Traced, 2>::new(ops::quantized_linear(x.val(), blocks.val(), format, Activations::F32))
+                Array::<Traced, 2>::new(ops::quantized_linear(x.val(), blocks.val(), format, InputPrecision::F32))
             };
-            let rounded = ops::quantized_linear(x.val(), blocks.val(), format, Activations::Int8);
+            let rounded = ops::quantized_linear(x.val(), blocks.val(), format, InputPrecision::Int8);
             let gradient = grad(&x, |x: Array<Autodiff<Traced>, 2>| {
                 let blocks = Tensor::from_inner(blocks.val());
-                ops::quantized_linear(x.val(), blocks, format, Activations::F32).powi_scalar(2).sum()
+                ops::quantized_linear(x.val(), blocks, format, InputPrecision::F32).powi_scalar(2).sum()
             });
             let none = Array::absent(blocks.val().dims());
             let (value, tangent) = jvp(product, &(x.clone(), blocks.clone()), &(x.clone(), none));

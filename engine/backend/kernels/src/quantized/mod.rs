@@ -1,7 +1,7 @@
 //! Products with quantized matrices: codes of a few bits in blocks that share a scale, in GGML's formats.
 //!
 //! The arithmetic is f32. The results are those of a product with the dequantized matrix, which is never materialised as a
-//! whole. Optionally, the left-hand rows are rounded to 8 bits, and codes are multiplied as integers; see [`Activations`].
+//! whole. Optionally, the left-hand rows are rounded to 8 bits, and codes are multiplied as integers; see [`InputPrecision`].
 
 mod direct;
 mod for_kind;
@@ -109,9 +109,9 @@ impl std::fmt::Display for Quantization {
     }
 }
 
-/// How a product with a quantized matrix reads its other matrix, the activations of a layer.
+/// Precision in which a product with a quantized matrix reads its other matrix, the inputs of a layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub enum Activations {
+pub enum InputPrecision {
     /// As they are.
     #[default]
     F32,
@@ -151,7 +151,7 @@ const FEW: usize = 4;
 /// If the sizes do not match, or `a` is transposed.
 pub fn matmul_quantized(
     a: Matrix<'_>,
-    activations: Activations,
+    precision: InputPrecision,
     b: QuantizedMatrix<'_>,
     bias: Option<&[f32]>,
     c: &mut [f32],
@@ -165,8 +165,8 @@ pub fn matmul_quantized(
     if c.is_empty() {
         return;
     }
-    match activations {
-        Activations::Int8 if depth > 0 => int8_product(&RoundedRows::new(a), b, bias, c),
+    match precision {
+        InputPrecision::Int8 if depth > 0 => int8_product(&RoundedRows::new(a), b, bias, c),
         _ if a.rows > FEW || depth == 0 => matmul_converted(a, &b, bias, columns, c),
         _ => direct::product(a, b, bias, c),
     }

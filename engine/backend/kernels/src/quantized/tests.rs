@@ -93,10 +93,10 @@ fn weights_match_ggml() {
 }
 
 /// Returns a row as a product reads it.
-fn read(row: &[f32], activations: Activations) -> Vec<f32> {
-    match activations {
-        Activations::F32 => row.to_vec(),
-        Activations::Int8 => row.chunks(32).flat_map(round).collect(),
+fn read(row: &[f32], precision: InputPrecision) -> Vec<f32> {
+    match precision {
+        InputPrecision::F32 => row.to_vec(),
+        InputPrecision::Int8 => row.chunks(32).flat_map(round).collect(),
     }
 }
 
@@ -108,14 +108,14 @@ fn round(block: &[f32]) -> Vec<f32> {
     block.iter().map(nearest).collect()
 }
 
-type Product = fn(Matrix<'_>, Activations, QuantizedMatrix<'_>, Option<&[f32]>, &mut [f32]);
+type Product = fn(Matrix<'_>, InputPrecision, QuantizedMatrix<'_>, Option<&[f32]>, &mut [f32]);
 
 /// The product of rounded rows on CPUs without AVX512-VNNI.
-fn portable(a: Matrix<'_>, _: Activations, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
+fn portable(a: Matrix<'_>, _: InputPrecision, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     rounded::product(&RoundedRows::new(a), b, bias, c);
 }
 
-fn check(product: Product, activations: Activations, kind: Quantization, [m, n, blocks_of_row]: [usize; 3]) {
+fn check(product: Product, precision: InputPrecision, kind: Quantization, [m, n, blocks_of_row]: [usize; 3]) {
     let k = blocks_of_row * kind.block_len();
     let data = blocks(kind, n * blocks_of_row);
     let wide = weights(kind, &data);
@@ -125,12 +125,12 @@ fn check(product: Product, activations: Activations, kind: Quantization, [m, n, 
         // Blocks of other magnitudes, and of zeros.
         a[i * stride..][..32.min(k)].iter_mut().for_each(|x| *x *= [1e-4, 0.0][i]);
     }
-    let read: Vec<_> = (0..m).map(|i| read(&a[i * stride..][..k], activations)).collect();
+    let read: Vec<_> = (0..m).map(|i| read(&a[i * stride..][..k], precision)).collect();
     let bias: Vec<f32> = (0..n).map(|j| (j % 50) as f32).collect();
     let b = QuantizedMatrix { data: &data, rows: n, columns: k, kind };
     for bias in [None, Some(&bias[..])] {
         let mut c = vec![f32::NAN; m * n];
-        product(Matrix { data: &a, rows: m, columns: k, stride, transposed: false }, activations, b, bias, &mut c);
+        product(Matrix { data: &a, rows: m, columns: k, stride, transposed: false }, precision, b, bias, &mut c);
         for (at, &found) in c.iter().enumerate() {
             let (i, j) = (at / n, at % n);
             let (mut expected, mut size) = (bias.map_or(0.0, |bias| f64::from(bias[j])), 0.0);
@@ -150,16 +150,16 @@ fn products_of_few_rows_and_of_many() {
         for (m, n) in [(0, 3), (1, 0), (1, 1), (1, 2), (1, 301), (2, 17), (3, 5), (4, 70), (5, 33), (9, 40), (100, 19)]
         {
             for blocks_of_row in [0, 1, 3, 6] {
-                for activations in [Activations::F32, Activations::Int8] {
-                    check(matmul_quantized, activations, kind, [m, n, blocks_of_row]);
+                for precision in [InputPrecision::F32, InputPrecision::Int8] {
+                    check(matmul_quantized, precision, kind, [m, n, blocks_of_row]);
                 }
             }
         }
         // Several tasks, several depths, several passes of rows.
         let (long, short) = if kind.block_len() == 32 { (45, 19) } else { (5, 2) };
-        for activations in [Activations::F32, Activations::Int8] {
-            check(matmul_quantized, activations, kind, [1, 700, long]);
-            check(matmul_quantized, activations, kind, [485, 150, short]);
+        for precision in [InputPrecision::F32, InputPrecision::Int8] {
+            check(matmul_quantized, precision, kind, [1, 700, long]);
+            check(matmul_quantized, precision, kind, [485, 150, short]);
         }
     }
 }
@@ -168,10 +168,10 @@ fn products_of_few_rows_and_of_many() {
 fn products_of_rounded_rows_without_vnni() {
     for kind in Quantization::ALL {
         for (m, n, blocks_of_row) in [(1, 1, 1), (2, 17, 3), (9, 40, 6)] {
-            check(portable, Activations::Int8, kind, [m, n, blocks_of_row]);
+            check(portable, InputPrecision::Int8, kind, [m, n, blocks_of_row]);
         }
         // Several chunks.
-        check(portable, Activations::Int8, kind, [3, 5, if kind.block_len() == 32 { 301 } else { 35 }]);
+        check(portable, InputPrecision::Int8, kind, [3, 5, if kind.block_len() == 32 { 301 } else { 35 }]);
     }
 }
 
@@ -186,7 +186,7 @@ fn a_row_that_is_not_finite_has_no_rounded_results() {
                 a[k - 3] = special;
                 let mut c = vec![0.0; m * 3];
                 let b = QuantizedMatrix { data: &data, rows: 3, columns: k, kind };
-                product(Matrix::new(&a, m, k), Activations::Int8, b, None, &mut c);
+                product(Matrix::new(&a, m, k), InputPrecision::Int8, b, None, &mut c);
                 assert!(c[..3].iter().all(|c| c.is_nan()) && c[3..].iter().all(|c| c.is_finite()), "{kind}, {special}");
             }
         }
@@ -222,7 +222,7 @@ fn nan_propagates() {
             a[k - 3] = f32::NAN;
             let mut c = vec![0.0; m * 3];
             let b = QuantizedMatrix { data: &data, rows: 3, columns: k, kind };
-            matmul_quantized(Matrix::new(&a, m, k), Activations::F32, b, None, &mut c);
+            matmul_quantized(Matrix::new(&a, m, k), InputPrecision::F32, b, None, &mut c);
             assert!(c[..3].iter().all(|c| c.is_nan()) && c[3..].iter().all(|c| c.is_finite()));
         }
     }
@@ -241,7 +241,7 @@ fn infinities_are_multiplied_as_by_the_dequantized_weights() {
                 a[k - 3] = special;
                 let mut c = vec![0.0; m * rows];
                 let b = QuantizedMatrix { data: &data, rows, columns: k, kind };
-                matmul_quantized(Matrix::new(&a, m, k), Activations::F32, b, None, &mut c);
+                matmul_quantized(Matrix::new(&a, m, k), InputPrecision::F32, b, None, &mut c);
                 for (row, c) in c[..rows].iter().enumerate() {
                     let weight = weights[row * k + k - 3];
                     let expected = special * weight;
@@ -259,14 +259,14 @@ fn threads_do_not_matter() {
     for kind in [Quantization::Q4_1, Quantization::Q6K] {
         let data = blocks(kind, n * k / kind.block_len());
         let a: Vec<f32> = (0..10 * k).map(|i| ((i * 7919) % 1013) as f32 / 500.0 - 1.0).collect();
-        for (m, activations) in
-            [(1, Activations::F32), (10, Activations::F32), (1, Activations::Int8), (10, Activations::Int8)]
+        for (m, precision) in
+            [(1, InputPrecision::F32), (10, InputPrecision::F32), (1, InputPrecision::Int8), (10, InputPrecision::Int8)]
         {
             let run = |threads: usize| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 let mut c = vec![0.0; m * n];
                 let b = QuantizedMatrix { data: &data, rows: n, columns: k, kind };
-                pool.install(|| matmul_quantized(Matrix::new(&a[..m * k], m, k), activations, b, None, &mut c));
+                pool.install(|| matmul_quantized(Matrix::new(&a[..m * k], m, k), precision, b, None, &mut c));
                 c
             };
             assert_eq!(run(1), run(3));

@@ -220,7 +220,7 @@ pub(super) fn quantized(linear: QuantizedLinear, mut inputs: Values<Flex>) -> Ou
     let shape = with_last(&x.layout().shape()[..], outputs);
     let mut out = vec![0.0; shape.num_elements()];
     let matrix = QuantizedMatrix { data, rows: outputs, columns: a.columns, kind: linear.format };
-    kernels::matmul_quantized(a, linear.activations, matrix, None, &mut out);
+    kernels::matmul_quantized(a, linear.precision, matrix, None, &mut out);
     Outcome::new([tensor(out, shape)])
 }
 
