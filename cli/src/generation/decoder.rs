@@ -83,7 +83,7 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
     }
 
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, summary, adapter } = self.options;
+        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, summary, adapter, .. } = self.options;
         if *summary {
             return print_summary_of::<B, F>(self.options);
         }
