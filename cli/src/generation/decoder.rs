@@ -21,10 +21,6 @@ pub struct DecoderArgs {
     #[arg(long, value_name = "DIR|ID")]
     pub adapter: Option<String>,
 
-    /// Round the inputs of quantized layers to 8 bits: faster, but less accurate. Needs a GGUF file with quantized weights
-    #[arg(long)]
-    pub quantized_activations: bool,
-
     /// Prompt and generation settings.
     #[command(flatten)]
     pub generation: GenerationArgs,
@@ -83,7 +79,7 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
     }
 
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, summary, adapter, .. } = self.options;
+        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, summary, adapter } = self.options;
         if *summary {
             return print_summary_of::<B, F>(self.options);
         }
@@ -95,7 +91,7 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
         let load_for = |files: &ModelFiles, prompt: usize, rows: usize, less: &str| -> Result<F::Model<B>, Exit> {
             self.options.fits::<B, F>(files, prompt, rows, less)?;
             let model = files.load::<B, F::Model<B>>(device, dtype.wanted())?.0;
-            if self.options.quantized_activations {
+            if generation.quantized_activations {
                 return model.with_quantized_activations().ok_or_else(no_quantized_weights);
             }
             Ok(model)
@@ -164,7 +160,7 @@ impl DecoderArgs {
         less: &str,
     ) -> Result<(), Exit> {
         let skeleton = F::Model::<B>::skeleton_at(files.path(), self.device.dtype.wanted())?;
-        if self.quantized_activations && skeleton.clone().with_quantized_activations().is_none() {
+        if self.generation.quantized_activations && skeleton.clone().with_quantized_activations().is_none() {
             return Err(no_quantized_weights());
         }
         let cache = match self.generation.score {

@@ -82,6 +82,10 @@ pub struct GenerationArgs {
     #[arg(long, value_name = "TYPE", value_parser = cache_type(), conflicts_with = "score", help_heading = "Generation")]
     pub cache_dtype: Option<Dtype>,
 
+    /// Round the inputs of quantized layers to 8 bits: faster, and less accurate; for a GGUF file with quantized weights
+    #[arg(long, help_heading = "Generation")]
+    pub quantized_activations: bool,
+
     /// Compile the decoding step, once for each cache size
     #[arg(long, conflicts_with_all = ["score", "draft"], help_heading = "Generation")]
     pub jit: bool,
