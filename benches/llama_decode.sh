@@ -10,6 +10,7 @@
 #   CANDLE    the program of benches/candle_llama; empty leaves it out    (built here)
 #   BACKENDS  grove's backends to run                                     (flex)
 #   CACHES    types of grove's cached keys and values; llama.cpp's is f16 (f32 f16)
+#   INPUTS    types in which grove's quantized layers read their inputs; llama.cpp's is int8 (f32 int8)
 #   ROUNDS    runs of each, in turn                                       (3)
 #   PROMPTS   lengths of prompts, in tokens, cut from TEXT                (64 512)
 #   TOKENS    new tokens after each                                       (128)
@@ -18,7 +19,7 @@
 set -euo pipefail
 
 if [[ $# -ne 1 || ! -f $1 ]]; then
-    sed -n '2,17s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,18s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
 model=$(realpath "$1")
@@ -30,6 +31,7 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 backends=${BACKENDS:-flex}
 caches=${CACHES:-f32 f16}
+inputs=${INPUTS:-f32 int8}
 rounds=${ROUNDS:-3}
 prompts=${PROMPTS:-64 512}
 tokens=${TOKENS:-128}
@@ -84,9 +86,13 @@ for round in $(seq "$rounds"); do
         if [[ -n $GROVE ]]; then
             for backend in $backends; do
                 for cache in $caches; do
-                    measure "grove, $backend, cache $cache" "$length" "$GROVE" --model "$model" --backend "$backend" \
-                        --cache-dtype "$cache" --prompt-ids "$prompt" --max-new-tokens "$tokens" --temperature 0 \
-                        --ignore-eos --json
+                    for input in $inputs; do
+                        options=()
+                        [[ $input == f32 ]] || options=(--quantized-activations)
+                        measure "grove, $backend, cache $cache, inputs $input" "$length" "$GROVE" --model "$model" \
+                            --backend "$backend" --cache-dtype "$cache" --prompt-ids "$prompt" \
+                            --max-new-tokens "$tokens" --temperature 0 --ignore-eos --json "${options[@]}"
+                    done
                 done
             done
         fi
