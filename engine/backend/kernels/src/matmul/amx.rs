@@ -8,7 +8,10 @@
 use rayon::prelude::*;
 use std::{arch::asm, cell::Cell};
 
-use super::{Matrix, bf16_tile::Operand, microkernel::NR, multiplies_tiles, panel_rows::PanelRows, results::Results};
+use super::{
+    Matrix, bf16_tile::Operand, microkernel::NR, multiplies_tiles, panel_rows::PanelRows, results::Results,
+    tiles::Tiles,
+};
 
 /// Rows of a tile, and 4-byte columns.
 pub(super) const TILE: usize = 16;
@@ -210,7 +213,7 @@ impl Product {
         panels.grow(2 * self.tiles.div_ceil(self.parts()) * TILE);
         sums.grow(together * blocks * BLOCK);
         // SAFETY: the CPU multiplies tiles.
-        let tiles = unsafe { Tiles::configure() };
+        let tiles = unsafe { Tiles::configure([[TILE, 4 * TILE]; 8]) };
         let mut written = 0;
         for first in (pairs[0]..pairs[1]).step_by(together) {
             let count = together.min(pairs[1] - first);
@@ -285,36 +288,7 @@ impl Product {
 /// Lines of a block of sums: two by two tiles, row by row.
 const BLOCK: usize = 4 * TILE;
 
-/// Layout of the tile registers, as the CPU reads it.
-#[repr(C, align(64))]
-struct Layout {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    bytes_per_row: [u16; 16],
-    rows: [u8; 16],
-}
-
-/// Configured tile registers of this thread: eight tiles of 16 rows of 64 bytes.
-struct Tiles(std::marker::PhantomData<*const ()>);
-
 impl Tiles {
-    /// # Safety
-    /// The CPU must [multiply tiles](multiplies_tiles).
-    unsafe fn configure() -> Self {
-        let used = |value: u16| std::array::from_fn(|i| if i < 8 { value } else { 0 });
-        let layout = Layout {
-            palette: 1,
-            start_row: 0,
-            reserved: [0; 14],
-            bytes_per_row: used(64),
-            rows: used(16).map(|rows| rows as u8),
-        };
-        // SAFETY: the instruction reads 64 bytes.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &layout, options(nostack, readonly, preserves_flags)) };
-        Self(std::marker::PhantomData)
-    }
-
     /// Adds the product of two row tiles and two panels to a block of sums, or with `first` sets it.
     #[inline(always)]
     fn block(&self, a: [&[[f32; NR]]; 2], b: [&[[f32; NR]]; 2], sums: &mut [[f32; NR]; BLOCK], first: bool) {
@@ -390,13 +364,5 @@ impl Tiles {
                 n = inout(reg) lines / TILE => _, row = in(reg) 64_usize, c = in(reg) sums, options(nostack),
             );
         }
-    }
-}
-
-impl Drop for Tiles {
-    /// Makes the registers unused again, so that the system need not save them.
-    fn drop(&mut self) {
-        // SAFETY: the CPU multiplies tiles, as the caller of `configure` guarantees.
-        unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
     }
 }

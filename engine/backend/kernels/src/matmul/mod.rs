@@ -22,6 +22,8 @@ mod results;
 mod strip;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod target;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
 use rayon::prelude::*;
 use std::{borrow::Cow, cell::Cell};
@@ -49,6 +51,8 @@ pub(crate) use packed_b::PackedB;
 pub(crate) use panel_rows::PanelRows;
 pub(crate) use results::{Results, Sums};
 pub(crate) use target::Target;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use tiles::Tiles;
 
 /// Types of the results of products that are computed in f32.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]

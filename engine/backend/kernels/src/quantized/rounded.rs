@@ -16,6 +16,8 @@ use crate::{
 pub(super) const BLOCK: usize = 32;
 /// Rows are padded with zeros to a multiple of this length.
 const PADDED: usize = 256;
+/// Zeros follow as rows up to a multiple of this number of rows, the height of a tile.
+const HEIGHT: usize = 16;
 /// Largest code.
 const LARGEST: f32 = 127.0;
 /// Values that are not larger are rounded as if the largest of their block were this one, so that the inverse of a scale is finite.
@@ -53,7 +55,7 @@ impl RoundedRows {
     /// Rounds the rows of a matrix.
     pub fn new(a: Matrix<'_>) -> Self {
         let padded = a.columns.next_multiple_of(PADDED);
-        let all = a.rows * padded;
+        let all = a.rows.next_multiple_of(HEIGHT) * padded;
         let mut rounded = Self {
             count: a.rows,
             padded,
@@ -67,6 +69,12 @@ impl RoundedRows {
             round(row, codes, scales, &mut rounded.sums[i * padded / 16..]);
         }
         rounded
+    }
+
+    /// Returns the codes of all rows and the length of a row, with the padding.
+    #[cfg(target_arch = "x86_64")]
+    pub fn padded_codes(&self) -> (&[i8], usize) {
+        (&self.codes, self.padded)
     }
 
     /// Returns a row.

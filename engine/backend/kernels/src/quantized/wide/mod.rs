@@ -4,6 +4,7 @@
 mod formats;
 mod panels;
 mod rows;
+mod tiles;
 
 use std::arch::{
     is_x86_feature_detected,
@@ -120,6 +121,9 @@ pub(super) fn int8_product(a: &RoundedRows, b: QuantizedMatrix<'_>, bias: Option
 fn int8_product_for<W: Wide>(a: &RoundedRows, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     // SAFETY: `int8_product` checks that the CPU has AVX-512 with VNNI.
     unsafe {
+        if a.count > FEW_ROUNDED && tiles::usable() {
+            return tiles::product::<W>(a, b, bias, c);
+        }
         if a.count > FEW_ROUNDED {
             return panels::product::<W>(a, b, bias, c);
         }

@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     LANES, STEP, Wide,
-    rows::{add_products, unsigned, unsigned_shift},
+    rows::{add_products, signed, unsigned, unsigned_shift},
     unit,
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Number of panels that are multiplied at once.
-const PANELS: usize = 2;
+pub(super) const PANELS: usize = 2;
 /// Number of left-hand rows that are multiplied at once. Their sums, in integers and floats, fill most registers.
 const ROWS: usize = 6;
 /// Number of weights of a row of a tile.
@@ -33,18 +33,18 @@ const _: () = assert!(LANES == NR, "a lane for each column of a panel");
 
 /// Two panels of a matrix. In each, a line has a value of each of 16 rows of blocks.
 #[derive(Default)]
-struct Panels {
+pub(super) struct Panels {
     /// For each panel and each four weights, their codes.
-    codes: PanelRows,
+    pub codes: PanelRows,
     /// For each panel and group of weights, the scales.
-    scales: PanelRows,
+    pub scales: PanelRows,
     /// For each panel and each 32 weights, the offsets.
-    offsets: PanelRows,
+    pub offsets: PanelRows,
 }
 
 thread_local! {
     /// Panels of the last task, reused because first-touch page faults of fresh memory would cost as much as packing.
-    static MEMORY: Cell<Panels> = Cell::default();
+    pub(super) static MEMORY: Cell<Panels> = Cell::default();
 }
 
 /// Computes `c = a b^T + bias`.
@@ -58,7 +58,7 @@ pub(super) unsafe fn product<W: Wide>(a: &RoundedRows, b: QuantizedMatrix<'_>, b
         let mut panels = MEMORY.take();
         // SAFETY: the caller guarantees the CPU's instructions.
         unsafe {
-            panels.pack::<W>(b, first);
+            panels.pack::<W, false>(b, first);
             for (strip, c) in strips.iter().zip(c.chunks_mut(ROWS)) {
                 match c.len() {
                     1 => panels.multiply::<W, 1>(strip, c),
@@ -112,13 +112,13 @@ fn pack_strip<W: Wide>(a: &RoundedRows, first: usize, blocks: usize) -> Vec<Stri
 }
 
 impl Panels {
-    /// Packs the rows of blocks from `first` on. If fewer than 32 are left, the last one is repeated; the repeated results are
+    /// Packs the rows of blocks from `first` on, with codes minus their shift if they shall be signed. If fewer than 32 are left, the last one is repeated; the repeated results are
     /// not used.
     ///
     /// # Safety
     /// The CPU must have AVX-512.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-    unsafe fn pack<W: Wide>(&mut self, b: QuantizedMatrix<'_>, first: usize) {
+    pub unsafe fn pack<W: Wide, const SIGNED: bool>(&mut self, b: QuantizedMatrix<'_>, first: usize) {
         let unit_len = W::STEPS * STEP;
         let depth = b.columns.next_multiple_of(unit_len);
         let [lines, scales, offsets] = [depth / 4, depth / W::GROUP, depth / BLOCK];
@@ -148,7 +148,7 @@ impl Panels {
                         // SAFETY: as above.
                         let halves = unsafe { W::codes(unit, step) };
                         for (half, bytes) in halves.into_iter().enumerate() {
-                            let parts = quarters(unsigned::<W>(bytes));
+                            let parts = quarters(if SIGNED { signed::<W>(bytes) } else { unsigned::<W>(bytes) });
                             for (part, bytes) in parts.into_iter().enumerate() {
                                 let at = i * unit_len + W::first(step, half, 4 * part);
                                 let line = codes[at / TILE * NR + column].as_mut_ptr().cast::<[u8; 16]>();
@@ -252,7 +252,7 @@ fn quarters(bytes: __m512i) -> [[u8; 16]; 4] {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-fn floats(line: &[f32; NR]) -> __m512 {
+pub(super) fn floats(line: &[f32; NR]) -> __m512 {
     // SAFETY: a line has 16 values.
     unsafe { _mm512_loadu_ps(line.as_ptr()) }
 }

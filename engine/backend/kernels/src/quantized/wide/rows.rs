@@ -7,7 +7,7 @@ use std::{
             __m256, __m512, __m512i, _mm512_add_ps, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_fmadd_ps,
             _mm512_i32gather_epi32, _mm512_i32gather_ps, _mm512_load_ps, _mm512_load_si512, _mm512_mul_ps,
             _mm512_mullo_epi32, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
-            _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_xor_si512,
+            _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_sub_epi8, _mm512_xor_si512,
         },
     },
     mem::transmute,
@@ -271,6 +271,13 @@ fn halves<W: Wide>() -> impl Iterator<Item = (usize, usize)> {
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
 pub(super) fn unsigned<W: Wide>(codes: __m512i) -> __m512i {
     if W::SIGNED { _mm512_xor_si512(codes, _mm512_set1_epi8(i8::MIN)) } else { codes }
+}
+
+/// Returns a format's codes as signed bytes, from which nothing is to be subtracted.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+pub(super) fn signed<W: Wide>(codes: __m512i) -> __m512i {
+    _mm512_sub_epi8(codes, _mm512_set1_epi8(W::SHIFT as i8))
 }
 
 /// Number that is subtracted from [`unsigned`] codes.
