@@ -159,15 +159,19 @@ fn gguf<B: Backend>(device: B::Device) {
 fn inputs_of_quantized_layers_may_be_rounded() {
     let ids = || Tensor::<Flex, 2, Int>::from_ints([[5, 17, 40, 3, 9]], &Default::default());
     let logits = |model: &Llama<Flex>| model.forward(ids(), None).into_data().iter::<f32>().collect::<Vec<_>>();
+    let stored = |name: &str| {
+        let file = fixtures().join("gguf").join(format!("{name}.gguf"));
+        Llama::<Flex>::from_path(file, &Default::default(), None).unwrap().0
+    };
     for name in ["q8_0", "q4_0_to_q5_1", "q4_1_q6_k", "q4_k_q5_k"] {
-        let model = flex(&format!("gguf/{name}.gguf"));
+        let model = stored(name);
         let exact = logits(&model);
         let rounded = logits(&model.with_quantized_activations().unwrap());
         let size = exact.iter().fold(0f32, |size, x| size.max(x.abs()));
         let error = exact.iter().zip(&rounded).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
         assert!(error > 1e-6 * size && error < 0.05 * size, "{name}: {error} of {size}");
     }
-    assert!(flex("gguf/f16.gguf").with_quantized_activations().is_none());
+    assert!(stored("f16").with_quantized_activations().is_none());
 }
 
 #[test]
