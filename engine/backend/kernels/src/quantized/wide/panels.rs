@@ -112,15 +112,14 @@ fn pack_strip<W: Wide>(a: &RoundedRows, first: usize, blocks: usize) -> Vec<Stri
 }
 
 impl Panels {
-    /// Packs the rows of blocks from `first` on, with codes minus their shift if they shall be signed. If fewer than 32 are left, the last one is repeated; the repeated results are
-    /// not used.
+    /// Packs the rows of blocks from `first` on. Codes are unsigned, or with `SIGNED` signed bytes from which the shift is subtracted.
+    /// If fewer than 32 rows are left, the last one is repeated; the repeated results are not used.
     ///
     /// # Safety
     /// The CPU must have AVX-512.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
     pub unsafe fn pack<W: Wide, const SIGNED: bool>(&mut self, b: QuantizedMatrix<'_>, first: usize) {
-        let unit_len = W::STEPS * STEP;
-        let depth = b.columns.next_multiple_of(unit_len);
+        let depth = b.columns.next_multiple_of(W::STEPS * STEP);
         let [lines, scales, offsets] = [depth / 4, depth / W::GROUP, depth / BLOCK];
         self.codes.set_len(PANELS * lines);
         self.scales.set_len(PANELS * scales);
@@ -131,40 +130,8 @@ impl Panels {
             let offsets = &mut self.offsets[panel * offsets..][..offsets];
             for column in 0..NR {
                 let row = (first + panel * NR + column).min(b.rows - 1);
-                let blocks = b.part(row, 0, b.columns);
-                for i in 0..depth / unit_len {
-                    let unit = unit::<W>(blocks, i);
-                    let mut factors = [[0.0; LANES]; 4];
-                    let mut shifts = [0.0; 8];
-                    // SAFETY: the pointers are those of blocks. The stores are within the arrays.
-                    unsafe {
-                        let (lanes, offsets) = W::scales(unit);
-                        for (k, factors) in factors.iter_mut().enumerate().take(2 * W::STEPS) {
-                            _mm512_storeu_ps(factors.as_mut_ptr(), lanes[k / 2][k % 2]);
-                        }
-                        _mm256_storeu_ps(shifts.as_mut_ptr(), offsets);
-                    }
-                    for step in 0..W::STEPS {
-                        // SAFETY: as above.
-                        let halves = unsafe { W::codes(unit, step) };
-                        for (half, bytes) in halves.into_iter().enumerate() {
-                            let parts = quarters(if SIGNED { signed::<W>(bytes) } else { unsigned::<W>(bytes) });
-                            for (part, bytes) in parts.into_iter().enumerate() {
-                                let at = i * unit_len + W::first(step, half, 4 * part);
-                                let line = codes[at / TILE * NR + column].as_mut_ptr().cast::<[u8; 16]>();
-                                // SAFETY: a line has four times 16 bytes.
-                                unsafe { *line.add(at % TILE / 16) = bytes };
-                                scales[at / W::GROUP][column] = factors[2 * step + half][4 * part];
-                            }
-                        }
-                    }
-                    if W::OFFSETS {
-                        let groups = unit_len / BLOCK;
-                        for group in 0..groups {
-                            offsets[i * groups + group][column] = shifts[W::offset(group)];
-                        }
-                    }
-                }
+                // SAFETY: the caller's promise.
+                unsafe { unpack_row::<W, SIGNED>(b.part(row, 0, b.columns), column, codes, scales, offsets) };
             }
             for tile in codes.as_chunks_mut().0 {
                 transpose_tile(tile);
@@ -230,6 +197,51 @@ impl Panels {
                 unsafe { _mm512_storeu_ps(line.as_mut_ptr(), totals) };
             }
             c.copy_from_slice(&line.as_flattened()[..c.len()]);
+        }
+    }
+}
+
+/// Unpacks a row of blocks: its codes to line `column` of each tile, before the tiles are transposed, and its factors to a column.
+///
+/// # Safety
+/// The CPU must have AVX-512.
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+unsafe fn unpack_row<W: Wide, const SIGNED: bool>(
+    blocks: &[u8],
+    column: usize,
+    codes: &mut [[f32; NR]],
+    scales: &mut [[f32; NR]],
+    offsets: &mut [[f32; NR]],
+) {
+    let (len, groups) = (W::STEPS * STEP, W::STEPS * STEP / BLOCK);
+    for i in 0..codes.len() * 4 / len {
+        let unit = unit::<W>(blocks, i);
+        let (mut factors, mut shifts) = ([[0.0; LANES]; 4], [0.0; 8]);
+        // SAFETY: the pointers are those of blocks. The stores are within the arrays.
+        unsafe {
+            let (lanes, offsets) = W::scales(unit);
+            for (factors, lanes) in factors.iter_mut().zip(lanes.as_flattened()).take(2 * W::STEPS) {
+                _mm512_storeu_ps(factors.as_mut_ptr(), *lanes);
+            }
+            _mm256_storeu_ps(shifts.as_mut_ptr(), offsets);
+        }
+        for step in 0..W::STEPS {
+            // SAFETY: as above.
+            let bytes = unsafe { W::codes(unit, step) };
+            let bytes = bytes.map(|bytes| if SIGNED { signed::<W>(bytes) } else { unsigned::<W>(bytes) });
+            for (k, bytes) in bytes.map(|bytes| quarters(bytes)).as_flattened().iter().enumerate() {
+                let (half, part) = (k / 4, k % 4);
+                let at = i * len + W::first(step, half, 4 * part);
+                let line = codes[at / TILE * NR + column].as_mut_ptr().cast::<[u8; 16]>();
+                // SAFETY: a line has four times 16 bytes.
+                unsafe { *line.add(at % TILE / 16) = *bytes };
+                scales[at / W::GROUP][column] = factors[2 * step + half][4 * part];
+            }
+        }
+        if W::OFFSETS {
+            for group in 0..groups {
+                offsets[i * groups + group][column] = shifts[W::offset(group)];
+            }
         }
     }
 }
