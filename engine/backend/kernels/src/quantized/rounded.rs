@@ -123,6 +123,7 @@ vectorized! {
 
 /// Computes `c = a b^T + bias`.
 pub(super) fn product(a: &RoundedRows, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
+    assert!(c.len() == a.count * b.rows, "{} results for {} rows", c.len(), a.count);
     for_bands(c, b.rows, (TASK / b.columns).max(1), |first, c| {
         dots(b, first, a, c);
         if let Some(bias) = bias {
