@@ -7,7 +7,7 @@
 //! the left-hand row, multiplied by a scale.
 
 use super::{
-    QuantizedMatrix,
+    QuantizedMatrix, add_bias,
     for_kind::for_kind,
     format::{CHUNK, Format, STRIP},
     row::Row,
@@ -36,17 +36,15 @@ pub(super) fn product(a: Matrix<'_>, b: QuantizedMatrix<'_>, bias: Option<&[f32]
     let width = (TASK / b.columns).max(1);
     for_bands(c, b.rows, width, |first, c| {
         // The left-hand rows are processed alternately with the same rows of blocks, which are then in cache.
-        for (row, c) in rows.iter().zip(c) {
+        for (row, c) in rows.iter().zip(&mut *c) {
             // The shift of the codes is a sum of the whole row, and infinity minus infinity is NaN.
             if row.is_finite {
                 dots(b, first, row, c);
             } else {
                 plain_dots(b, first, row.numbers, c);
             }
-            if let Some(bias) = bias {
-                c.iter_mut().zip(&bias[first..]).for_each(|(c, bias)| *c += bias);
-            }
         }
+        add_bias(c, bias, first);
     });
 }
 

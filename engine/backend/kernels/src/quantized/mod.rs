@@ -172,6 +172,15 @@ pub fn matmul_quantized(
     }
 }
 
+/// Adds the bias, if any, to the columns from `first` on of each row.
+fn add_bias(rows: &mut [&mut [f32]], bias: Option<&[f32]>, first: usize) {
+    if let Some(bias) = bias {
+        for c in rows {
+            c.iter_mut().zip(&bias[first..]).for_each(|(c, bias)| *c += bias);
+        }
+    }
+}
+
 /// Computes `c = a b^T + bias` for rounded rows.
 fn int8_product(a: &RoundedRows, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]

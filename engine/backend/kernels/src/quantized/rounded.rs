@@ -1,7 +1,7 @@
 //! Left-hand rows that are rounded to codes of 8 bits, and their products on CPUs without AVX512-VNNI.
 
 use super::{
-    QuantizedMatrix,
+    QuantizedMatrix, add_bias,
     direct::TASK,
     for_kind::for_kind,
     format::{CHUNK, Factors, Format, LANES, Lanes, STRIP, codes, parts},
@@ -126,11 +126,7 @@ pub(super) fn product(a: &RoundedRows, b: QuantizedMatrix<'_>, bias: Option<&[f3
     assert!(c.len() == a.count * b.rows, "{} results for {} rows", c.len(), a.count);
     for_bands(c, b.rows, (TASK / b.columns).max(1), |first, c| {
         dots(b, first, a, c);
-        if let Some(bias) = bias {
-            for c in c {
-                c.iter_mut().zip(&bias[first..]).for_each(|(c, bias)| *c += bias);
-            }
-        }
+        add_bias(c, bias, first);
     });
 }
 

@@ -14,7 +14,7 @@ use std::arch::{
     },
 };
 
-use super::{Quantization, QuantizedMatrix, direct::TASK, rounded::RoundedRows};
+use super::{Quantization, QuantizedMatrix, add_bias, direct::TASK, rounded::RoundedRows};
 use crate::{
     dispatch::CpuCapability,
     matmul::{Matrix, for_bands},
@@ -150,11 +150,7 @@ unsafe fn all_dots<W: Wide, X: Laid>(rows: &[X], b: QuantizedMatrix<'_>, bias: O
                 }
             }
         }
-        if let Some(bias) = bias {
-            for c in c {
-                c.iter_mut().zip(&bias[first..]).for_each(|(c, bias)| *c += bias);
-            }
-        }
+        add_bias(c, bias, first);
     });
 }
 

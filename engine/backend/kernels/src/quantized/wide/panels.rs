@@ -18,7 +18,7 @@ use super::{
 use crate::{
     matmul::{NR, PanelRows, for_bands, transpose_tile},
     quantized::{
-        QuantizedMatrix,
+        QuantizedMatrix, add_bias,
         rounded::{BLOCK, RoundedRows},
     },
 };
@@ -71,11 +71,7 @@ pub(super) unsafe fn product<W: Wide>(a: &RoundedRows, b: QuantizedMatrix<'_>, b
             }
         }
         MEMORY.set(panels);
-        if let Some(bias) = bias {
-            for c in c {
-                c.iter_mut().zip(&bias[first..]).for_each(|(c, bias)| *c += bias);
-            }
-        }
+        add_bias(c, bias, first);
     });
 }
 

@@ -1,12 +1,15 @@
 //! Products of many rounded rows with quantized matrices by AMX. One instruction multiplies a tile of 16 rows and a panel, for a
 //! group of weights that share a scale.
 
-use std::arch::{
-    asm,
-    x86_64::{
-        __cpuid_count, _mm512_cvtepi32_ps, _mm512_fmadd_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_ps,
-        _mm512_setzero_ps, _mm512_storeu_ps,
+use std::{
+    arch::{
+        asm,
+        x86_64::{
+            __cpuid_count, _mm512_cvtepi32_ps, _mm512_fmadd_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_ps,
+            _mm512_setzero_ps, _mm512_storeu_ps,
+        },
     },
+    sync::LazyLock,
 };
 
 use super::{
@@ -16,7 +19,7 @@ use super::{
 use crate::{
     matmul::{NR, Tiles, for_bands, multiplies_tiles},
     quantized::{
-        QuantizedMatrix,
+        QuantizedMatrix, add_bias,
         rounded::{BLOCK, RoundedRows},
     },
 };
@@ -30,7 +33,9 @@ type Sums = [[[i32; LANES]; ROWS]; 2];
 pub(super) fn usable() -> bool {
     /// Bit of the register EDX.
     const INT8: u32 = 1 << 25;
-    multiplies_tiles() && __cpuid_count(7, 0).edx & INT8 != 0
+    // Asked once: a virtual machine interrupts the program for each CPUID.
+    static HAS_INT8: LazyLock<bool> = LazyLock::new(|| __cpuid_count(7, 0).edx & INT8 != 0);
+    multiplies_tiles() && *HAS_INT8
 }
 
 /// The scales of a block of each row of a tile, and the sums of the block's values.
@@ -60,11 +65,7 @@ pub(super) unsafe fn product<W: Wide>(a: &RoundedRows, b: QuantizedMatrix<'_>, b
             }
         }
         MEMORY.set(panels);
-        if let Some(bias) = bias {
-            for c in c {
-                c.iter_mut().zip(&bias[first..]).for_each(|(c, bias)| *c += bias);
-            }
-        }
+        add_bias(c, bias, first);
     });
 }
 
